@@ -7,18 +7,14 @@ pods of the class run, also while their number stands still, since usage is repo
 started count as running, but nothing is learned from them; nor from those a little older while they stand out from what
 the class is known to demand, since some starts take long. Of pods that never live longer see `brief`.
 
-*Kind* (see `slowdown`): threads of a soaking pod are always runnable, so what its pods use and wait for together is a
-whole number of cores, second after second, or it is what a CPU quota leaves them. Some seconds of either make a class a
-soaking one; a class of which nothing is known counts as serving, and one that soaks elsewhere as soaking. What its pods
-declare counts from the first block on, and is not judged. A soaking pod wants what it uses and what it waits for, and
-it says so however full the machine is, unless a quota was seen to bound it while the machine was not. How much each
-class waits there is known roughly in one second, so whether it still soaks is judged by the mean of many. A serving pod
-wants what it uses; on a machine that is full it gets less, so then nothing is learned of it.
+Pods are of two *kinds* (`kind`, `slowdown`): soaking ones always have runnable threads, serving ones wake, work and
+sleep. A class of which nothing is known counts as serving, and one that soaks elsewhere as soaking.
 
 What is in no pod is what the node uses less what its pods do. A pod that ends takes its account with it, so in the
 second in which pods ended that difference is known between two bounds only, and changes nothing while it lies there.
 
-Memory grows and does not shrink by much, so a pod counts with the most that the mean pod held, which fades.
+Memory grows and does not shrink by much, so a pod counts with the most that the mean pod held, which fades. While that
+grows, little is known of where it ends.
 """
 
 from functools import partial
@@ -28,25 +24,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from processors.estimation import level
-from processors.workload import brief, mix
+from processors.workload import brief, kind, mix
 from processors.workload.capacity import disk
-from processors.workload.usage import CPU, MEMORY, Usage, absent, over_slots, quotient, settled
+from processors.workload.usage import CPU, MEMORY, Usage, over_slots, quotient, settled
 
 Array = NDArray[np.float64]
 
 EMPTY = -1
-SOAKING = 0.5  # of the kind's evidence
+SOAKING = kind.SOAKING
 
-_KIND_SECONDS = 5.0
-_DISTURBED_SECONDS = 1.3  # a block over more than that: something kept the agent from measuring, and pods from running
-_OVER, _UNDER = 0.006, 0.05  # how far from a whole number of cores a soaking pod is, relative
-_WHOLE, _WIDEST = 0.1, 0.15  # the same on a full machine: relative, and at most so many cores
+_GROWTH = 10.0  # what grows by a tenth in a second leaves a third of the evidence
 _REST_SECONDS = 3.0  # a job of a second, as a host runs now and then, takes no room for longer
-_BEYOND = 1.25  # of the CPUs: what a single pod wants
-_MOSTLY, _ALL = 0.5, 0.9  # of a class's pods
-_KEPT_FROM = 0.2  # of what pods use: more than that they wait for
 _BEGUN_SECONDS = 3.0  # of evidence: so far it may be all of pods that were starting
-_EVIDENT_SECONDS = 10.0
 _LITTLE_SECONDS = 15.0  # a node that has run a class for no longer takes the kind that the cluster knows
 _SLOW_SECONDS = 60.0
 
@@ -62,7 +51,7 @@ class State(NamedTuple):
         kind: (nodes, slots) how soaking, 0..1.
         quota: (nodes, slots) how much its pods' CPU quotas bound what they use, 0..1.
         most: (nodes, slots) bytes of the mean pod at its largest, faded.
-        held: (nodes, slots) seconds that its memory is known for, faded.
+        held: (nodes, slots) seconds that its memory is known for, faded, and the more so the faster it grew.
         brief: What is known of pods that end within a second.
         rest: (nodes, resources) share of what pods may have that is taken by what is in no pod.
         drift: (nodes, resources) share by which serving classes take more now than their costs say.
@@ -114,9 +103,9 @@ def init(nodes: int, slots: int, resources: int = 2) -> State:
     )
 
 
-def clear(state: State, node: int, slot: int, label: int, kind: float) -> None:
+def clear(state: State, node: int, slot: int, label: int, soaking: float) -> None:
     """Give a slot to another class, in place; what was known of the one before is lost."""
-    state.label[node, slot], state.kind[node, slot] = label, kind
+    state.label[node, slot], state.kind[node, slot] = label, soaking
     state.pods[node, slot] = state.present_us[node, slot] = 0
     state.quota[node, slot] = state.most[node, slot] = state.held[node, slot] = 0.0
     state.demand.mean[node, slot] = np.nan
@@ -150,22 +139,25 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
         hold: (nodes,) True: containers start or end, so what no pod takes says little.
         memory: Seconds that evidence counts; they pass for a class without pods, too.
     """
-    evident = state.demand.age > _EVIDENT_SECONDS
+    before = kind.Evidence(state.demand, state.kind, state.quota, state.present_us)
     elapsed = np.where(state.at_us > 0, np.maximum(usage.at_us - state.at_us, 0) / 1e6, 0.0)
     fade = np.exp(-elapsed / memory)[:, None]
     begun, fleeting = _begun(state, usage), brief.update(state.brief, usage, fade, state.present_us)
     ended = brief.lost(state.pods, state.demand.mean, fleeting, usage)
     fragments = brief.demand(fleeting, ended, state.rest, usage, full)
-    usage = settled(state.demand, usage, evident)
-    kind = _kind(state, usage, full, fragments)
-    state = state._replace(quota=_quota(state, usage, full) * fade)
-    demand, frozen = _demand(state, usage, full, kind)
+    usage = settled(state.demand, usage, before.evident)
+    evidence = before._replace(
+        kind=kind.after(before, usage, full, fragments), quota=kind.quota(before, usage, full) * fade
+    )
+    demand, frozen = kind.demand(evidence, usage, full)
     # Where ages are not reported, what came since the block before may have run for a part of it only.
     fresh = ~usage.aged[:, None] & (usage.pods > state.pods) & (state.at_us > 0)[:, None]
     usage.counted[..., CPU] = np.where(fresh, 0.0, usage.counted[..., CPU])
     demand = np.where(np.isnan(demand), fragments, np.where(fresh, np.nan, demand))
     here = usage.counted[..., MEMORY] > 0
     mean = quotient(usage.used[..., MEMORY], usage.counted[..., MEMORY])
+    most = np.where(here, np.maximum(mean, mean + (state.most - mean) * fade), state.most)
+    steady = np.minimum(quotient(state.most, most), 1.0) ** _GROWTH
     seconds = np.where(begun, 0.0, state.demand.seconds * fade)
     faded = state.demand._replace(seconds=seconds, age=state.demand.age * fade)
     starts = mix.update(mix.faded(state.starts, elapsed), state.label, usage.pods - state.pods, state.at_us == 0)
@@ -175,94 +167,15 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
         disk=disk.update(state.disk, usage),
         present_us=np.where(usage.pods > 0, usage.at_us[:, None], state.present_us),
         demand=level.update(faded, demand, usage.span, frozen, slow=_SLOW_SECONDS, bursts=True),
-        kind=kind,
-        most=np.where(here, np.maximum(mean, mean + (state.most - mean) * fade), state.most),
-        held=state.held * fade + np.where(here, usage.span[:, None], 0.0),
+        kind=evidence.kind,
+        quota=evidence.quota,
+        most=most,
+        held=state.held * fade * steady + np.where(here, usage.span[:, None], 0.0),
         brief=fleeting,
         measured=state.measured | np.stack((np.any(~np.isnan(demand), axis=1), np.any(here, axis=1)), axis=1),
         at_us=usage.at_us,
     )
     return _surroundings(after, usage, full, hold, ended)
-
-
-def _demand(state: State, usage: Usage, full: NDArray[np.bool_], kind: Array) -> tuple[Array, NDArray[np.bool_]]:
-    """Return the cores (nodes, slots) that the mean counted pod demands, NaN: none is counted; and where to ignore it.
-
-    `kind` (nodes, slots) says how soaking each class is; the others are as in `update`.
-    """
-    evident = state.demand.age > _EVIDENT_SECONDS
-    soaking, counted, used = kind > SOAKING, usage.counted[..., CPU], usage.used[..., CPU]
-    # What a quota keeps it from is no want of a pod, nor is what it waits for within its quota.
-    # A thread that never sleeps demands a core, however the node's waiting is shared among all pods; it uses and waits
-    # for less where the hypervisor takes time.
-    single = full[:, None] & evident & _near(state.demand.mean) & (np.round(state.demand.mean) == 1)
-    awake = (usage.busy >= _ALL * counted) | (single & (usage.single >= _ALL * counted))
-    awake &= soaking & (state.quota <= SOAKING) & (counted > 0)
-    limited, held = soaking & evident & _limited(state) & ~awake, usage.held > _MOSTLY * counted
-    # A pod that is first seen on a full machine may be of either kind; what it waits for is then a part of its want.
-    waits = (soaking & ~limited & ~held) | (full[:, None] & ~evident)
-    wanted = used + np.where(waits, usage.waiting, 0.0)
-    # Pods that took less than their quota, and wait, are kept from it by others.
-    less = used < np.nan_to_num(state.demand.mean) * counted
-    kept = limited & ~held & less & (usage.waiting > _KEPT_FROM * used)
-    demand = np.divide(wanted, counted, out=np.full_like(wanted, np.nan), where=counted > 0)
-    return np.where(awake, 1.0, demand), (full[:, None] & evident & ~soaking) | kept
-
-
-def _kind(state: State, usage: Usage, full: NDArray[np.bool_], fragments: Array) -> Array:
-    """Return how soaking each class is (nodes, slots) after a block, whose `brief` pods demand so much."""
-    counted = usage.counted[..., CPU]
-    rough = ~np.isnan(fragments)
-    threads = np.where(rough, fragments, quotient(usage.used[..., CPU] + usage.waiting, counted))
-    evident = full[:, None] & (state.demand.age > _EVIDENT_SECONDS)
-    threads = np.where(evident & (state.kind > SOAKING), state.demand.mean, threads)
-    # What threads wait for on a full machine is less exact.
-    nearest = np.round(threads)
-    roughly = np.abs(threads - nearest) <= np.minimum(_WHOLE * nearest, _WIDEST)
-    # What a pod waits for is estimated where the kernel does not say it; what it uses is measured.
-    near = _near(threads) | _near(quotient(usage.used[..., CPU], counted))
-    # One pod that wants more than all CPUs is not a service that the machine could run.
-    beyond = threads > _BEYOND * usage.cores[:, None]
-    whole = np.where(full[:, None], ((nearest >= 1) & roughly) | beyond, near)
-    # What ends within a second and takes a core is a job; its start and its end may add to that.
-    whole = np.where(rough, threads >= 1 - _WHOLE, whole)
-    mostly = _MOSTLY * counted
-    shows = whole | (usage.held > mostly) | (usage.busy > mostly)
-    # A serving class looks like a soaking one while the machine cannot keep up with it.
-    decided = evident & (state.kind <= SOAKING)
-    # Pods that others keep from what their quota allows look like anything.
-    decided |= evident & (state.kind > SOAKING) & _limited(state) & (usage.held <= mostly)
-    judged = ((counted > 0) | rough) & ~decided & (usage.span[:, None] <= _DISTURBED_SECONDS)
-    gain = np.where(judged, -np.expm1(-usage.span[:, None] / _KIND_SECONDS), 0.0)
-    return np.where(np.isnan(usage.declared), state.kind + gain * (shows - state.kind), usage.declared)
-
-
-def _quota(state: State, usage: Usage, full: NDArray[np.bool_]) -> Array:
-    """Return how much quotas bound what pods use (nodes, slots) after a block.
-
-    On a full machine others keep pods from what their quota allows, so that it does not show. Of a class that was away
-    for a while nothing is assumed.
-    """
-    before = np.where(absent(usage, state.present_us), 0.0, state.quota)
-    counted, held = usage.counted[..., CPU], usage.held > _MOSTLY * usage.counted[..., CPU]
-    shows = (counted > 0) & (held | ~full[:, None]) & (usage.span[:, None] <= _DISTURBED_SECONDS)
-    gain = np.where(shows, -np.expm1(-usage.span[:, None] / _KIND_SECONDS), 0.0)
-    return np.asarray(before + gain * (held - before))
-
-
-def _limited(state: State) -> NDArray[np.bool_]:
-    """Return where a soaking class demands what its quota leaves it: it is known to have one, or it is no thread."""
-    return (state.quota > SOAKING) | ~_near(state.demand.mean)
-
-
-def _near(threads: Array) -> NDArray[np.bool_]:
-    """Return where a demand is that of a whole number of threads that never sleep.
-
-    Not even such a thread uses more than a core, which noise around a core does half of the time.
-    """
-    nearest = np.round(threads)
-    near: NDArray[np.bool_] = (threads <= (1 + _OVER) * nearest) & (threads >= (1 - _UNDER) * nearest)
-    return (nearest >= 1) & near
 
 
 def _begun(state: State, usage: Usage) -> NDArray[np.bool_]:

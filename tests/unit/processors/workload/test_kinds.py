@@ -119,6 +119,18 @@ def test_threads_demand_a_core_each_also_where_the_hypervisor_takes_time_of_a_fu
         assert row.classes["a"].cpu == pytest.approx(1 / (2 * CPUS), rel=0.02)
 
 
+def test_threads_that_begin_to_sleep_are_followed_on_a_full_machine() -> None:
+    def pods(second: int) -> list[dict[str, Any]]:
+        if second < 40:
+            return alike(2, cpu_cores=1.0)(second)
+        others = alike(8, "b", cpu_cores=0.43, cpu_pressure=0.5)(second)
+        return others + alike(4, cpu_cores=0.1, cpu_pressure=0.02)(second)
+
+    last = reports(pods, seconds=120)[-1]
+    assert last.classes is not None
+    assert (last.classes["a"].cpu or 1.0) < 0.3 / (2 * CPUS)
+
+
 def test_a_class_whose_pods_have_more_threads_than_before_is_followed_on_a_full_machine() -> None:
     def pods(second: int) -> list[dict[str, Any]]:
         if second < 40:

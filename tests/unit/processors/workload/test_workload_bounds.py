@@ -1,5 +1,6 @@
 """What is forgotten of workload classes, and how much is kept."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from processors.partition.partition import Partition
 from processors.rows.name_index import NameIndex
 from processors.workload.pod_class import Facts
 from schemas import codec
+from schemas.messages.estimate import Availability, ClassRoom
 from schemas.messages.telemetry import MAXIMUM_PODS
 from tests.support.processors.mix import configured, pod, rows_of, steady
 from tests.support.processors.telemetry import block, facts, stored, usage
@@ -23,6 +25,22 @@ def test_pod_usage_that_comes_twice_counts_once() -> None:
     twice = [message for message in messages for _ in range(2 if message in usage else 1)]
     once = Partition(configured(), 0).fold(messages)[0]
     assert Partition(configured(), 0).fold([*twice, *usage])[0] == once
+
+
+def room_by_memory(held: Callable[[int], float]) -> ClassRoom:
+    """Return what fits of a class whose pods hold so many bytes in each of some seconds."""
+    partition, rows = Partition(configured(), 0), list[Availability]()
+    for second in range(25):
+        messages = steady(range(second, second + 1), {"a": 2}, cost=(0.01, held(second)))
+        rows += rows_of(partition.fold(messages)[0])
+    assert rows[-1].classes is not None
+    return rows[-1].classes["a"]
+
+
+def test_while_the_memory_of_pods_grows_little_is_sure_of_what_fits() -> None:
+    growing, still = room_by_memory(lambda second: 2e8 * 1.08**second), room_by_memory(lambda _: 2e8 * 1.08**24)
+    assert growing.binding == still.binding == "memory"
+    assert growing.lower < 0.8 * still.lower
 
 
 def test_a_forgotten_node_loses_its_classes_and_its_pods_names() -> None:

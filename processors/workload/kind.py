@@ -1,0 +1,139 @@
+"""Of which kind a class is, and what its pods want, second by second; see `classes` for what both mean.
+
+Threads of a soaking pod are always runnable, so what its pods use and wait for together is a whole number of cores,
+second after second, or it is what a CPU quota leaves them. Some seconds of either make a class a soaking one. On a full
+machine how much each class waits is known roughly in one second, so whether it still soaks is judged by the mean of
+many. What its pods declare counts from the first block on, and is not judged.
+
+A soaking pod wants what it uses and what it waits for, and it says so however full the machine is, unless a quota was
+seen to bound it while the machine was not. A serving pod wants what it uses; on a machine that is full it gets less, so
+then nothing is learned of it.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from processors.estimation import level
+from processors.workload.usage import CPU, Usage, absent, quotient
+
+Array = NDArray[np.float64]
+
+SOAKING = 0.5  # of the kind's evidence
+EVIDENT_SECONDS = 10.0  # of a level
+
+_KIND_SECONDS = 5.0
+_DISTURBED_SECONDS = 1.3  # a block over more than that: something kept the agent from measuring, and pods from running
+_OVER, _UNDER = 0.006, 0.05  # how far from a whole number of cores a soaking pod is, relative
+_WHOLE, _WIDEST = 0.1, 0.15  # the same on a full machine: relative, and at most so many cores
+_BEYOND = 1.25  # of the CPUs: what a single pod wants
+_KEPT_FROM = 0.2  # of what pods use: more than that they wait for
+_MOSTLY, _ALL = 0.5, 0.9  # of a class's pods
+
+
+class Evidence(NamedTuple):
+    """What is known of classes (nodes, slots) before a block; fields as of `classes.State`."""
+
+    demand: level.State
+    kind: Array
+    quota: Array
+    present_us: NDArray[np.int64]
+
+    @property
+    def evident(self) -> NDArray[np.bool_]:
+        """Where the demand rests on evidence."""
+        return self.demand.age > EVIDENT_SECONDS
+
+    @property
+    def limited(self) -> NDArray[np.bool_]:
+        """Where a soaking class demands what its quota leaves it: it is known to have one, or it is no thread."""
+        return (self.quota > SOAKING) | ~_near(self.demand.mean)
+
+
+def demand(evidence: Evidence, usage: Usage, full: NDArray[np.bool_]) -> tuple[Array, NDArray[np.bool_]]:
+    """Return the cores (nodes, slots) that the mean counted pod demands, NaN: none is counted; and where to ignore it.
+
+    Args:
+        evidence: Demand before the block, kinds and quotas after it.
+        usage: The block.
+        full: (nodes,) True: no CPU is idle.
+    """
+    evident, mean = evidence.evident, evidence.demand.mean
+    soaking, counted, used = evidence.kind > SOAKING, usage.counted[..., CPU], usage.used[..., CPU]
+    # A thread that never sleeps demands a core, however the node's waiting is shared among all pods; it uses and waits
+    # for less where the hypervisor takes time.
+    thread = full[:, None] & evident & _near(mean) & (np.round(mean) == 1)
+    awake = (usage.busy >= _ALL * counted) | (thread & (usage.busy_but_steal >= _ALL * counted))
+    awake &= soaking & (evidence.quota <= SOAKING) & (counted > 0)
+    # What a quota keeps it from is no want of a pod, nor is what it waits for within its quota.
+    limited, held = soaking & evident & evidence.limited & ~awake, usage.held > _MOSTLY * counted
+    # A pod that is first seen on a full machine may be of either kind; what it waits for is then a part of its want.
+    waits = (soaking & ~limited & ~held) | (full[:, None] & ~evident)
+    wanted = used + np.where(waits, usage.waiting, 0.0)
+    # Pods that took less than their quota, and wait, are kept from it by others.
+    less = used < np.nan_to_num(mean) * counted
+    kept = limited & ~held & less & (usage.waiting > _KEPT_FROM * used)
+    cores = np.divide(wanted, counted, out=np.full_like(wanted, np.nan), where=counted > 0)
+    return np.where(awake, 1.0, cores), (full[:, None] & evident & ~soaking) | kept
+
+
+def after(evidence: Evidence, usage: Usage, full: NDArray[np.bool_], fragments: Array) -> Array:
+    """Return how soaking each class is (nodes, slots) after a block.
+
+    Args:
+        evidence: Evidence before the block.
+        usage: The block.
+        full: (nodes,) True: no CPU is idle.
+        fragments: (nodes, slots) cores that the `brief` pods of a class demand; NaN: it has others.
+    """
+    counted, soaking = usage.counted[..., CPU], evidence.kind > SOAKING
+    rough = ~np.isnan(fragments)
+    threads = np.where(rough, fragments, quotient(usage.used[..., CPU] + usage.waiting, counted))
+    evident = full[:, None] & evidence.evident
+    threads = np.where(evident & soaking, evidence.demand.mean, threads)
+    # What threads wait for on a full machine is less exact.
+    nearest = np.round(threads)
+    roughly = np.abs(threads - nearest) <= np.minimum(_WHOLE * nearest, _WIDEST)
+    # What a pod waits for is estimated where the kernel does not say it; what it uses is measured.
+    near = _near(threads) | _near(quotient(usage.used[..., CPU], counted))
+    # One pod that wants more than all CPUs is not a service that the machine could run.
+    beyond = threads > _BEYOND * usage.cores[:, None]
+    whole = np.where(full[:, None], ((nearest >= 1) & roughly) | beyond, near)
+    # What ends within a second and takes a core is a job; its start and its end may add to that.
+    whole = np.where(rough, threads >= 1 - _WHOLE, whole)
+    mostly = _MOSTLY * counted
+    shows = whole | (usage.held > mostly) | (usage.busy > mostly)
+    # A serving class looks like a soaking one while the machine cannot keep up with it, and pods that others keep from
+    # what their quota allows look like anything.
+    decided = evident & (~soaking | (evidence.limited & (usage.held <= mostly)))
+    shown = ((counted > 0) | rough) & ~decided
+    return np.where(np.isnan(usage.declared), _toward(evidence.kind, shows, shown, usage), usage.declared)
+
+
+def quota(evidence: Evidence, usage: Usage, full: NDArray[np.bool_]) -> Array:
+    """Return how much quotas bound what pods use (nodes, slots) after a block.
+
+    On a full machine others keep pods from what their quota allows, so that it does not show. Of a class that was away
+    for a while nothing is assumed.
+    """
+    before = np.where(absent(usage, evidence.present_us), 0.0, evidence.quota)
+    counted, held = usage.counted[..., CPU], usage.held > _MOSTLY * usage.counted[..., CPU]
+    return _toward(before, held, (counted > 0) & (held | ~full[:, None]), usage)
+
+
+def _toward(before: Array, shows: NDArray[np.bool_], shown: NDArray[np.bool_], usage: Usage) -> Array:
+    """Return shares that follow what shows, where anything is `shown`, for as long as a block is."""
+    judged = shown & (usage.span[:, None] <= _DISTURBED_SECONDS)
+    gain = np.where(judged, -np.expm1(-usage.span[:, None] / _KIND_SECONDS), 0.0)
+    return np.asarray(before + gain * (shows - before))
+
+
+def _near(threads: Array) -> NDArray[np.bool_]:
+    """Return where a demand is that of a whole number of threads that never sleep.
+
+    Not even such a thread uses more than a core, which noise around a core does half of the time.
+    """
+    nearest = np.round(threads)
+    near: NDArray[np.bool_] = (threads <= (1 + _OVER) * nearest) & (threads >= (1 - _UNDER) * nearest)
+    return (nearest >= 1) & near

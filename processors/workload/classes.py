@@ -31,7 +31,6 @@ from processors.workload.usage import CPU, MEMORY, Usage, over_slots, quotient, 
 Array = NDArray[np.float64]
 
 EMPTY = -1
-SOAKING = kind.SOAKING
 
 _GROWTH = 10.0  # what grows by a tenth in a second leaves a third of the evidence
 _REST_SECONDS = 3.0  # a job of a second, as a host runs now and then, takes no room for longer
@@ -199,7 +198,7 @@ def _surroundings(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDA
     informative = np.where((lost > 0) & (least <= state.rest.mean) & (state.rest.mean <= rest), np.nan, rest)
     rest = np.where((lost > 0) & (state.rest.mean < least), least, informative)
     costs = np.where(state.label[..., None] >= 0, slope(state) * usage.counted, 0.0)
-    serving = np.where((state.kind <= SOAKING)[..., None], usage.used - costs, 0.0)
+    serving = np.where((state.kind <= kind.SOAKING)[..., None], usage.used - costs, 0.0)
     drift = over_slots(serving)
     # Pods on a full machine get less than they want, so taking less than their cost says nothing there.
     drift[:, CPU] = np.maximum(drift[:, CPU], np.where(full, 0.0, -np.inf))

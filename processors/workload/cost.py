@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from processors.estimation import level
-from processors.workload import classes
+from processors.workload import classes, kind
 from processors.workload.usage import quotient
 
 Array = NDArray[np.float64]
@@ -56,7 +56,7 @@ def weigh(state: classes.State, prior: Array, *, deviation: Array | float) -> Co
     noise = np.stack((widened, np.zeros_like(widened)), axis=-1)
     # One more second with the prior's own deviation: a fresh level is believed after some seconds, not at once. And
     # what wanders more slowly than it was watched shows in no residual.
-    soaking = state.kind > classes.SOAKING
+    soaking = state.kind > kind.SOAKING
     wander = (_WANDER * classes.slope(state)) ** 2 * _WANDER_SECONDS / (_WANDER_SECONDS + seconds)
     wander = np.where(soaking[..., None], 0.0, wander)
     unsure = quotient(noise + doubt / (seconds + 1.0), seconds) + np.where(seconds > 0, wander, 0.0)

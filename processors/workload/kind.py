@@ -21,8 +21,8 @@ from processors.workload.usage import CPU, Usage, absent, quotient
 Array = NDArray[np.float64]
 
 SOAKING = 0.5  # of the kind's evidence
-EVIDENT_SECONDS = 10.0  # of a level
 
+_EVIDENT_SECONDS = 10.0  # of a level
 _KIND_SECONDS = 5.0
 _DISTURBED_SECONDS = 1.3  # a block over more than that: something kept the agent from measuring, and pods from running
 _OVER, _UNDER = 0.006, 0.05  # how far from a whole number of cores a soaking pod is, relative
@@ -43,7 +43,7 @@ class Evidence(NamedTuple):
     @property
     def evident(self) -> NDArray[np.bool_]:
         """Where the demand rests on evidence."""
-        return self.demand.age > EVIDENT_SECONDS
+        return self.demand.age > _EVIDENT_SECONDS
 
     @property
     def limited(self) -> NDArray[np.bool_]:
@@ -64,7 +64,7 @@ def demand(evidence: Evidence, usage: Usage, full: NDArray[np.bool_]) -> tuple[A
     # A thread that never sleeps demands a core, however the node's waiting is shared among all pods; it uses and waits
     # for less where the hypervisor takes time.
     thread = full[:, None] & evident & _near(mean) & (np.round(mean) == 1)
-    awake = (usage.busy >= _ALL * counted) | (thread & (usage.busy_but_steal >= _ALL * counted))
+    awake = (usage.busy >= _ALL * counted) | (thread & (usage.busy_with_steal >= _ALL * counted))
     awake &= soaking & (evidence.quota <= SOAKING) & (counted > 0)
     # What a quota keeps it from is no want of a pod, nor is what it waits for within its quota.
     limited, held = soaking & evident & evidence.limited & ~awake, usage.held > _MOSTLY * counted

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from processors.workload import classes, mix, voting
+from processors.workload import classes, kind, mix, voting
 from processors.workload.cost import Cost
 from schemas.messages.estimate import MAXIMUM_CLASSES, ClassSum
 
@@ -54,7 +54,7 @@ def add_up(state: classes.State, cost: Cost, believed: Believed, names: Sequence
     evident = counted > 0
     factor, taken = voting.contribution(counted, taken, believed.cost, believed.fair)
     counted = counted * factor
-    soaking = counted * (state.kind > classes.SOAKING)
+    soaking = counted * (state.kind > kind.SOAKING)
     starts = mix.faded(state.starts, np.maximum(at_us - state.at_us, 0) / 1e6)
     used = (state.label >= 0) & ((counted > 0) | (starts.started > _FORGOTTEN))
     running = np.where(counted > 0, state.pods, 0.0) * factor

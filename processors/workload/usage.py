@@ -21,7 +21,7 @@ _STARTING_SECONDS = 3  # what a pod uses while it starts is not what it takes
 _YOUNG_SECONDS = 20  # and perhaps not for longer: see `classes`
 _HELD_BACK = 0.2  # share of time: its quota bounds what a pod uses
 _NEVER_SLEPT = (0.97, 1.01)  # cores used and waited for; both are measured, but not at the same instant
-_NEVER_SLEPT_BUT_STEAL = 0.6
+_NEVER_SLEPT_WITH_STEAL = 0.6
 
 
 class Usage(NamedTuple):
@@ -34,7 +34,7 @@ class Usage(NamedTuple):
         waiting: (nodes, slots) cores that those want beyond it.
         held: (nodes, slots) how many of them a quota holds back.
         busy: (nodes, slots) how many of them never slept, by what they use and their own waiting.
-        busy_but_steal: (nodes, slots) how many of them did not either, if the hypervisor took time from them.
+        busy_with_steal: (nodes, slots) how many of them never slept, if the hypervisor took what they lack of a core.
         starting, young: (nodes, slots, 3) number, cores and waiting cores of those of them that have just started, and
             of those that have not run for long.
         brief: (nodes, slots, 3) the same of pods that have not run for a whole second, and are not counted.
@@ -55,7 +55,7 @@ class Usage(NamedTuple):
     waiting: Array
     held: Array
     busy: Array
-    busy_but_steal: Array
+    busy_with_steal: Array
     starting: Array
     young: Array
     brief: Array
@@ -176,8 +176,8 @@ def add_up(pods: Pods, slot: NDArray[np.intp], declared: Array, slots: int, besi
     begun = whole & (pods.age < _STARTING_SECONDS)
     older = whole & ~begun
     awake = pods.cores + pods.stalled
-    stolen = whole & (awake >= _NEVER_SLEPT_BUT_STEAL) & (awake <= _NEVER_SLEPT[1]) & pods.pressure[pods.block]
-    busy = stolen & (awake >= _NEVER_SLEPT[0])
+    with_steal = whole & (awake >= _NEVER_SLEPT_WITH_STEAL) & (awake <= _NEVER_SLEPT[1]) & pods.pressure[pods.block]
+    busy = with_steal & (awake >= _NEVER_SLEPT[0])
     watched = older & ~np.isnan(pods.blocked)
     totals = _Totals(np.where(slot >= 0, pods.block * slots + slot, nodes * slots), nodes, slots)
     batch, serving = totals.of(declared == 1.0), totals.of(declared == 0.0)
@@ -188,7 +188,7 @@ def add_up(pods: Pods, slot: NDArray[np.intp], declared: Array, slots: int, besi
         waiting=totals.of(whole, pods.stalled),
         held=totals.of(whole & pods.held),
         busy=totals.of(busy),
-        busy_but_steal=totals.of(stolen),
+        busy_with_steal=totals.of(with_steal),
         starting=totals.parts(begun, pods),
         young=totals.parts(older & (pods.age < _YOUNG_SECONDS), pods),
         brief=totals.parts(measured & ~whole, pods),

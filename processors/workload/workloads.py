@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from processors.rows import table
 from processors.rows.name_index import NameIndex
-from processors.workload import classes, cost, mix, reported, totals, usage, voting
+from processors.workload import classes, cost, kind, mix, reported, totals, usage, voting
 from processors.workload.capacity import class_capacity
 from processors.workload.capacity.class_capacity import Room
 from processors.workload.capacity.nodes import Cluster, Nodes
@@ -103,7 +103,7 @@ class Workloads:
         size = np.stack((nodes.cores, nodes.amount[:, 1]), axis=1)
         used = np.minimum(block.used, size[:, None, :])
         block = block._replace(used=used)
-        soaking = self._cluster.label[self._cluster.soaking > classes.SOAKING]
+        soaking = self._cluster.label[self._cluster.soaking > kind.SOAKING]
         before = classes.adopt_soaking(table.take(self._state, rows), soaking)
         hold = nodes.churn & self._estimate.hold_in_churn
         after = classes.update(before, block, nodes.full, hold, memory=self._estimate.memory_seconds)

@@ -2,7 +2,8 @@
 
 A node is believed to use `rest + drift + sum of W_k n_k`: what no pod takes, what classes take beyond their costs now,
 and what their pods want. It is in shares of what pods may have (`limit`): a serving pod takes demand / (rho* c) of the
-CPUs, a soaking one threads / (s c), any pod bytes over bytes. Pods that have just started count with what others of
+CPUs, a soaking one threads / (s c), any pod bytes over bytes. What is in no pod counts as serving, but as r / c beside
+soaking pods. Pods that have just started count with what others of
 their class take, so neither a start nor an end shakes the sum. Class w then fits `A = min over resources of free/W_w`
 more times; the node's pod limit bounds it. Each number says what fits if nothing else comes.
 
@@ -27,7 +28,7 @@ from numpy.typing import NDArray
 from processors.estimation import availability, level, limit, slowdown
 from processors.estimation.availability import DISK
 from processors.estimation.availability import Room as Total
-from processors.workload import classes
+from processors.workload import classes, kind
 from processors.workload.capacity import disk, expected
 from processors.workload.capacity.disk import Law
 from processors.workload.capacity.expected import Costs, Left
@@ -140,7 +141,7 @@ def _costs(state: classes.State, cost: Cost, cluster: Cluster, nodes: Nodes, pri
     bent = _bent(cost.soaking, cost.value[..., CPU], nodes)
     value, doubt = _bounded(cost.value, cost.soaking, nodes) / scale * bent, cost.variance / scale**2 * bent**2
     apart = np.where(cost.soaking[..., None], _APART_SOAKING, _APART) * value
-    soaking = np.broadcast_to(cluster.soaking > classes.SOAKING, (len(value), len(cluster.label)))
+    soaking = np.broadcast_to(cluster.soaking > kind.SOAKING, (len(value), len(cluster.label)))
     absolute = _bounded(np.maximum(cluster.cost, nodes.reference[:, None, :] / 100), soaking, nodes)
     elsewhere = absolute / scale * _bent(soaking, absolute[..., CPU], nodes)
     apart_elsewhere = np.where(soaking[..., None], _APART_SOAKING, _APART) * elsewhere
@@ -206,7 +207,7 @@ def _interrupting(state: classes.State, taken: Array, nodes: Nodes) -> Array:
 
     It takes time from soaking pods, and no more: of c CPUs that it uses r of, s (c - r) threads hold.
     """
-    soaking = np.where(state.kind > classes.SOAKING, taken[..., CPU], 0.0)[..., None]
+    soaking = np.where(state.kind > kind.SOAKING, taken[..., CPU], 0.0)[..., None]
     part = quotient(over_slots(soaking)[:, 0], over_slots(taken)[:, CPU])
     factor = np.ones((len(part), taken.shape[2]))
     factor[:, CPU] -= part * np.maximum(1 - nodes.amount[:, CPU] / nodes.cores, 0.0)

@@ -52,6 +52,12 @@ def kind(row: Availability, workload: str = "a") -> str | None:
     return row.classes[workload].kind
 
 
+def threads(row: Availability, workload: str = "a") -> float:
+    """Return of how many threads that never sleep a pod of a soaking class takes the place."""
+    assert row.classes is not None
+    return (row.classes[workload].cpu or 0.0) * 2 * CPUS
+
+
 @pytest.mark.parametrize(("used", "waited"), [(1.0, 0.0), (0.85, 0.15), (0.5, 0.49)])
 def test_a_thread_that_never_sleeps_is_known_by_what_it_uses_and_waits_for_itself(used: float, waited: float) -> None:
     rows = reports(alike(2, cpu_cores=used, cpu_pressure=waited))
@@ -103,9 +109,7 @@ def test_threads_that_never_sleep_demand_a_core_each_also_where_services_wait_fo
         return services + batch(second)
 
     rows = reports(pods, seconds=90)
-    for row in rows[-45:]:
-        assert row.classes is not None
-        assert row.classes["batch"].cpu == pytest.approx(1 / (2 * CPUS), rel=0.02)
+    assert [threads(row, "batch") for row in rows[-45:]] == pytest.approx([1.0] * 45, rel=0.02)
 
 
 def test_threads_demand_a_core_each_also_where_the_hypervisor_takes_time_of_a_full_machine() -> None:
@@ -114,9 +118,7 @@ def test_threads_demand_a_core_each_also_where_the_hypervisor_takes_time_of_a_fu
             return alike(1, cpu_cores=1.0)(second)
         return alike(6, cpu_cores=0.62, cpu_pressure=0.25)(second)  # a core, less what was stolen
 
-    for row in reports(pods, seconds=90)[-45:]:
-        assert row.classes is not None
-        assert row.classes["a"].cpu == pytest.approx(1 / (2 * CPUS), rel=0.02)
+    assert [threads(row) for row in reports(pods, seconds=90)[-45:]] == pytest.approx([1.0] * 45, rel=0.02)
 
 
 def test_threads_that_begin_to_sleep_are_followed_on_a_full_machine() -> None:
@@ -126,9 +128,7 @@ def test_threads_that_begin_to_sleep_are_followed_on_a_full_machine() -> None:
         others = alike(8, "b", cpu_cores=0.43, cpu_pressure=0.5)(second)
         return others + alike(4, cpu_cores=0.1, cpu_pressure=0.02)(second)
 
-    last = reports(pods, seconds=120)[-1]
-    assert last.classes is not None
-    assert (last.classes["a"].cpu or 1.0) < 0.3 / (2 * CPUS)
+    assert 0 < threads(reports(pods, seconds=120)[-1]) < 0.3
 
 
 def test_a_class_whose_pods_have_more_threads_than_before_is_followed_on_a_full_machine() -> None:
@@ -137,9 +137,7 @@ def test_a_class_whose_pods_have_more_threads_than_before_is_followed_on_a_full_
             return alike(1, cpu_cores=1.0)(second)
         return alike(4, cpu_cores=0.95, cpu_pressure=0.6, threads=1.05)(second)  # two threads each
 
-    last = reports(pods, seconds=120)[-1]
-    assert last.classes is not None
-    assert (last.classes["a"].cpu or 0.0) > 1.4 / (2 * CPUS)
+    assert threads(reports(pods, seconds=120)[-1]) > 1.4
 
 
 def test_what_is_in_no_pod_takes_its_time_from_threads_that_never_sleep_and_no_more() -> None:

@@ -12,8 +12,9 @@ from typing import Any
 
 import nats.errors
 from nats.aio import client as library
-from nats.aio.client import Srv
+from nats.aio.client import PING_PROTO, PONG_PROTO, Srv
 from nats.aio.msg import Msg
+from nats.aio.transport import TcpTransport
 from prometheus_client import Counter
 
 from bus.access import refusal
@@ -37,6 +38,23 @@ READERS = Counter("spazio_nats_readers_ended_total", "times that the client's re
 
 class NoTls(nats.errors.Error):
     """The server offers no TLS, and only one with TLS will do."""
+
+
+class _Transport(TcpTransport):
+    """The client's transport, which answers a ping that comes instead of the first line expected.
+
+    A server that takes over two seconds to accept a user pings it before it answers the client's own ping. The client
+    would take that for an answer, and never flush what it is given to send.
+    """
+
+    def __bool__(self) -> bool:
+        return True  # else the client would put one of its own in its place before it connects
+
+    async def readline(self) -> bytes:
+        """Return the next line that is not a ping; used until the connection is accepted."""
+        while (line := await super().readline()) == PING_PROTO:  # type: ignore[no-untyped-call]
+            self.write(PONG_PROTO)  # type: ignore[no-untyped-call]
+        return bytes(line)
 
 
 class _CountingParser(Parser):
@@ -102,6 +120,8 @@ class Connection(Tapped):
         self.attempted = asyncio.get_running_loop().time()
         if self._trusted is not None:
             self.options["tls"] = self._trusted.context()
+        if self._transport is None and s.uri.scheme not in ("ws", "wss"):
+            self._transport = _Transport()  # type: ignore[no-untyped-call]
         await super()._connect_to_server(s)
 
     async def _process_connect_init(self) -> None:
@@ -110,6 +130,11 @@ class Connection(Tapped):
         except BaseException:
             self.abort()  # before the client waits for the end of a handshake that was broken off
             raise
+        if not self.is_connected:  # the client goes on after any line but a refusal
+            self.abort()
+            if self._ping_interval_task is not None:
+                self._ping_interval_task.cancel()
+            raise nats.errors.Error("the server answers the first ping with something else than PONG")
 
     async def _attempt_reconnect(self) -> None:
         self.attempted = asyncio.get_running_loop().time()

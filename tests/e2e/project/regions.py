@@ -156,7 +156,7 @@ class Region:
 
 @contextmanager
 def running(settings: Settings, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a service of spazio as a process; killed at the end if it still lives."""
+    """Run a service of spazio as a process; killed at the end if it still lives. A test that fails shows its log."""
     environ = {**os.environ, **all_settings.environment(settings), "SPAZIO_HTTP_PORT": "0"}
     log = settings.data.dir.with_suffix(f".{'-'.join(arguments)}.log")
     with log.open("ab") as output:
@@ -165,6 +165,9 @@ def running(settings: Settings, *arguments: str) -> Iterator[subprocess.Popen[by
         )
     try:
         yield process
+    except BaseException:
+        print(f"{log.name}:\n{log.read_text()[-8000:]}")
+        raise
     finally:
         process.kill()
         process.wait()

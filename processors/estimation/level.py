@@ -82,9 +82,9 @@ def update(
     kept = step if bursts else np.zeros_like(step)
     averaged = np.minimum(state.seconds, slow)
     held = np.where(far, np.sign(deviation) * np.sqrt(bound), deviation)
-    moved = np.where(step, -np.expm1(-span / fast) * deviation, _quotient(span, averaged + span) * held)
+    moved = np.where(step, -np.expm1(-span / fast) * deviation, quotient(span, averaged + span) * held)
     age = np.minimum(state.age, _MEMORY_SECONDS) + span
-    part = np.where(live & ~first & ~kept, _quotient(span, age), 0.0)
+    part = np.where(live & ~first & ~kept, quotient(span, age), 0.0)
     return State(
         mean=np.where(live & first, value, state.mean + moved),
         variance=state.variance + part * (held**2 - state.variance),
@@ -96,7 +96,7 @@ def update(
     )
 
 
-def _quotient(over: Array, under: Array) -> Array:
+def quotient(over: Array, under: Array) -> Array:
     """Divide; 0 where there is nothing to divide by."""
     return np.divide(over, under, out=np.zeros(np.broadcast(over, under).shape), where=under > 0)
 

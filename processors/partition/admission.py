@@ -237,11 +237,9 @@ class Admission:
         if marked_boot == boot and block.seq <= last <= newest + churn.FAR_US // _SECOND_US:
             return None
         self._pod_marks[block.node] = (boot, block.seq)
-        begin = block.seq * _SECOND_US - block.span_us
-        stirred = block.node in self._windows and self._stirred(block.node, begin, (block.seq + 1) * _SECOND_US)
         clocks = self._records[block.node].clock
         at_us = block.at_us if clocks is None else clock.at_of(clocks, block.seq, block.at_us)
-        return Tally(block.node, at_us, stirred, self.possible(block), self._facts.group(block))
+        return Tally(block.node, at_us, self.possible(block), self._facts.group(block))
 
     def _event(self, event: ContainerEvent) -> None:
         if not churn.stirs(event):

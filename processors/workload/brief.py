@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from processors.estimation import level
-from processors.workload.usage import CPU, Usage, absent, over_slots, quotient
+from processors.estimation.level import quotient
+from processors.workload.usage import CPU, Usage, absent, over_slots
 
 Array = NDArray[np.float64]
 

@@ -24,9 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from processors.estimation import level
+from processors.estimation.level import quotient
 from processors.workload import brief, kind, mix
 from processors.workload.capacity import disk
-from processors.workload.usage import CPU, MEMORY, Usage, over_slots, quotient, settled
+from processors.workload.usage import CPU, MEMORY, Usage, over_slots, settled, without_cpu
 
 Array = NDArray[np.float64]
 
@@ -119,7 +120,7 @@ def adopt_soaking(state: State, soaking: NDArray[np.int64]) -> State:
 
     Pods may end before a node can tell by itself, which takes four seconds of one of them; the cluster can tell.
     """
-    little = np.isin(state.label, soaking) & (state.held <= _LITTLE_SECONDS)
+    little = np.isin(state.label, soaking) & (state.demand.age <= _LITTLE_SECONDS)
     return state._replace(kind=np.where(little, 1.0, state.kind))
 
 
@@ -145,13 +146,11 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
     ended = brief.lost(state.pods, state.demand.mean, fleeting, usage)
     fragments = brief.demand(fleeting, ended, state.rest, usage, full)
     usage = settled(state.demand, usage, before.evident)
-    evidence = before._replace(
-        kind=kind.after(before, usage, full, fragments), quota=kind.quota(before, usage, full) * fade
-    )
+    evidence = before._replace(kind=kind.after(before, usage, full, fragments), quota=kind.quota(before, usage, full))
     demand, frozen = kind.demand(evidence, usage, full)
     # Where ages are not reported, what came since the block before may have run for a part of it only.
     fresh = ~usage.aged[:, None] & (usage.pods > state.pods) & (state.at_us > 0)[:, None]
-    usage.counted[..., CPU] = np.where(fresh, 0.0, usage.counted[..., CPU])
+    usage = without_cpu(usage, fresh)
     demand = np.where(np.isnan(demand), fragments, np.where(fresh, np.nan, demand))
     here = usage.counted[..., MEMORY] > 0
     mean = quotient(usage.used[..., MEMORY], usage.counted[..., MEMORY])
@@ -178,7 +177,7 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
 
 
 def _begun(state: State, usage: Usage) -> NDArray[np.bool_]:
-    """Return of which classes (nodes, slots) this is the first block that is not of starting pods alone.
+    """Return of which classes (nodes, slots) all before this block may be of starting pods, and the block is not.
 
     What pods took while they started, where nothing else was known, does not count beside what they take then.
     """

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from processors.estimation import level
+from processors.estimation.level import quotient
 from processors.workload import classes, kind
-from processors.workload.usage import quotient
 
 Array = NDArray[np.float64]
 

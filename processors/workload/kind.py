@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from processors.estimation import level
-from processors.workload.usage import CPU, Usage, absent, quotient
+from processors.estimation.level import quotient
+from processors.workload.usage import CPU, Usage, absent
 
 Array = NDArray[np.float64]
 
@@ -71,8 +72,8 @@ def demand(evidence: Evidence, usage: Usage, full: NDArray[np.bool_]) -> tuple[A
     # A pod that is first seen on a full machine may be of either kind; what it waits for is then a part of its want.
     waits = (soaking & ~limited & ~held) | (full[:, None] & ~evident)
     wanted = used + np.where(waits, usage.waiting, 0.0)
-    # Pods that took less than their quota, and wait, are kept from it by others.
-    less = used < np.nan_to_num(mean) * counted
+    # Pods that take less than their quota on a full machine, and wait, are kept from it by others.
+    less = full[:, None] & (used < np.nan_to_num(mean) * counted)
     kept = limited & ~held & less & (usage.waiting > _KEPT_FROM * used)
     cores = np.divide(wanted, counted, out=np.full_like(wanted, np.nan), where=counted > 0)
     return np.where(awake, 1.0, cores), (full[:, None] & evident & ~soaking) | kept
@@ -106,7 +107,7 @@ def after(evidence: Evidence, usage: Usage, full: NDArray[np.bool_], fragments: 
     shows = whole | (usage.held > mostly) | (usage.busy > mostly)
     # A serving class looks like a soaking one while the machine cannot keep up with it, and pods that others keep from
     # what their quota allows look like anything.
-    decided = evident & (~soaking | (evidence.limited & (usage.held <= mostly)))
+    decided = evident & (~soaking | ((evidence.quota > SOAKING) & (usage.held <= mostly)))
     shown = ((counted > 0) | rough) & ~decided
     return np.where(np.isnan(usage.declared), _toward(evidence.kind, shows, shown, usage), usage.declared)
 
@@ -114,8 +115,8 @@ def after(evidence: Evidence, usage: Usage, full: NDArray[np.bool_], fragments: 
 def quota(evidence: Evidence, usage: Usage, full: NDArray[np.bool_]) -> Array:
     """Return how much quotas bound what pods use (nodes, slots) after a block.
 
-    On a full machine others keep pods from what their quota allows, so that it does not show. Of a class that was away
-    for a while nothing is assumed.
+    On a full machine others keep pods from what their quota allows, so that it does not show, and what was seen before
+    holds for as long as the machine is full. Of a class that was away for a while nothing is assumed.
     """
     before = np.where(absent(usage, evidence.present_us), 0.0, evidence.quota)
     counted, held = usage.counted[..., CPU], usage.held > _MOSTLY * usage.counted[..., CPU]

@@ -41,14 +41,12 @@ class Tally(NamedTuple):
     Attributes:
         node: The node.
         at_us: When it was read.
-        churn: Containers came or went within it.
         block: What the pods use, together not much more than the node has.
         grouping: Their classes.
     """
 
     node: str
     at_us: int
-    churn: bool
     block: PodUsageBlock
     grouping: Grouping
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from processors.estimation import level
+from processors.estimation.level import quotient
 from schemas.messages.telemetry import OLD_SECONDS, PodUsageBlock
 
 Array = NDArray[np.float64]
@@ -35,9 +36,10 @@ class Usage(NamedTuple):
         held: (nodes, slots) how many of them a quota holds back.
         busy: (nodes, slots) how many of them never slept, by what they use and their own waiting.
         busy_with_steal: (nodes, slots) how many of them never slept, if the hypervisor took what they lack of a core.
-        starting, young: (nodes, slots, 3) number, cores and waiting cores of those of them that have just started, and
-            of those that have not run for long.
-        brief: (nodes, slots, 3) the same of pods that have not run for a whole second, and are not counted.
+        starting, young: (nodes, slots, 6) of those of them that have just started, and of those that have not run for
+            long: number, cores, waiting cores, and what of them is in `held`, `busy` and `busy_with_steal`.
+        brief: (nodes, slots, 3) number, cores and waiting cores of pods that have not run for a whole second, and are
+            not counted.
         blocked: (nodes, slots) by how many of them, in the mean of the block, a thread waited for I/O.
         watched: (nodes, slots) those of them of which that is known, and which have not just started.
         declared: (nodes, slots) what pods declare, 1: soaking, 0: serving; NaN: nothing.
@@ -156,8 +158,10 @@ class _Totals:
         nodes, slots = self._shape
         return _sums(self._at, np.where(where, values, 0.0), nodes * slots + 1)[:-1].reshape(self._shape)
 
-    def parts(self, where: NDArray[np.bool_], pods: Pods) -> Array:
-        return np.stack((self.of(where), self.of(where, pods.cores), self.of(where, pods.stalled)), axis=-1)
+    def parts(self, where: NDArray[np.bool_], pods: Pods, *marks: NDArray[np.bool_]) -> Array:
+        """Return number, cores and waiting cores of some pods, and how many of them have each mark."""
+        amounts = [self.of(where), self.of(where, pods.cores), self.of(where, pods.stalled)]
+        return np.stack([*amounts, *(self.of(where & mark) for mark in marks)], axis=-1)
 
 
 def add_up(pods: Pods, slot: NDArray[np.intp], declared: Array, slots: int, beside: Beside) -> Usage:
@@ -178,7 +182,7 @@ def add_up(pods: Pods, slot: NDArray[np.intp], declared: Array, slots: int, besi
     awake = pods.cores + pods.stalled
     with_steal = whole & (awake >= _NEVER_SLEPT_WITH_STEAL) & (awake <= _NEVER_SLEPT[1]) & pods.pressure[pods.block]
     busy = with_steal & (awake >= _NEVER_SLEPT[0])
-    watched = older & ~np.isnan(pods.blocked)
+    watched, marks = older & ~np.isnan(pods.blocked), (pods.held, busy, with_steal)
     totals = _Totals(np.where(slot >= 0, pods.block * slots + slot, nodes * slots), nodes, slots)
     batch, serving = totals.of(declared == 1.0), totals.of(declared == 0.0)
     return Usage(
@@ -189,8 +193,8 @@ def add_up(pods: Pods, slot: NDArray[np.intp], declared: Array, slots: int, besi
         held=totals.of(whole & pods.held),
         busy=totals.of(busy),
         busy_with_steal=totals.of(with_steal),
-        starting=totals.parts(begun, pods),
-        young=totals.parts(older & (pods.age < _YOUNG_SECONDS), pods),
+        starting=totals.parts(begun, pods, *marks),
+        young=totals.parts(older & (pods.age < _YOUNG_SECONDS), pods, *marks),
         brief=totals.parts(measured & ~whole, pods),
         blocked=totals.of(watched, pods.blocked),
         watched=totals.of(watched),
@@ -228,19 +232,30 @@ def settled(demand: level.State, usage: Usage, evident: NDArray[np.bool_]) -> Us
 
 
 def _without(usage: Usage, some: Array, where: NDArray[np.bool_]) -> Usage:
-    """Return the block without some pods (nodes, slots, 3) of the classes where that is so."""
+    """Return the block without some pods (nodes, slots, 6) of the classes where that is so."""
     left = np.where(where, 1.0, 0.0)[..., None] * some
     if not left.any():
         return usage
+    number, cores, waiting, held, busy, with_steal = np.moveaxis(left, -1, 0)
     counted, used = usage.counted.copy(), usage.used.copy()
-    counted[..., CPU] -= left[..., 0]
-    used[..., CPU] = np.maximum(used[..., CPU] - left[..., 1], 0.0)
-    return usage._replace(counted=counted, used=used, waiting=np.maximum(usage.waiting - left[..., 2], 0.0))
+    counted[..., CPU] -= number
+    used[..., CPU] = np.maximum(used[..., CPU] - cores, 0.0)
+    return usage._replace(
+        counted=counted,
+        used=used,
+        waiting=np.maximum(usage.waiting - waiting, 0.0),
+        held=usage.held - held,
+        busy=usage.busy - busy,
+        busy_with_steal=usage.busy_with_steal - with_steal,
+    )
 
 
-def quotient(over: Array, under: Array) -> Array:
-    """Divide; 0 where there is nothing to divide by."""
-    return np.divide(over, under, out=np.zeros(np.broadcast(over, under).shape), where=under > 0)
+def without_cpu(usage: Usage, where: NDArray[np.bool_]) -> Usage:
+    """Return the block with nothing known of the CPU time of some classes (nodes, slots)."""
+    if not where.any():
+        return usage
+    unknown = np.stack((where, np.zeros_like(where)), axis=-1)
+    return usage._replace(counted=np.where(unknown, 0.0, usage.counted), used=np.where(unknown, 0.0, usage.used))
 
 
 def over_slots(values: Array) -> Array:

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from processors.estimation import availability, level, limit, slowdown
 from processors.estimation.availability import DISK
 from processors.estimation.availability import Room as Total
+from processors.estimation.level import quotient
 from processors.workload import classes, kind
 from processors.workload.capacity import disk, expected
 from processors.workload.capacity.disk import Law
@@ -36,13 +37,13 @@ from processors.workload.capacity.fit import Fits
 from processors.workload.capacity.nodes import Cluster, Nodes
 from processors.workload.classes import EMPTY
 from processors.workload.cost import Cost
-from processors.workload.usage import CPU, over_slots, quotient
+from processors.workload.usage import CPU, over_slots
 from schemas.settings import Settings
 
 Array = NDArray[np.float64]
 
 _APART = np.array([0.15, 0.05])  # standard deviation of one pod's cost around its class's mean, relative
-_APART_SOAKING = 0.02
+_APART_SOAKING = np.array([0.02, 0.05])  # threads that never sleep take a core each
 _LEAST = 1e-9  # cost
 
 

@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from processors.estimation.availability import DISK
+from processors.estimation.level import quotient
 from processors.workload.capacity.fit import Fits, blend, fit
-from processors.workload.usage import CPU, Usage, over_slots, quotient
+from processors.workload.usage import CPU, Usage, over_slots
 
 Array = NDArray[np.float64]
 

@@ -11,6 +11,7 @@ from processors.workload.usage import over_slots
 Array = NDArray[np.float64]
 
 _LEAST = 1e-9  # cost
+_ROUNDING = 1e-9  # pods: what sums of floating-point numbers lack of a whole one
 _NEXT = 4.0  # how many pods ahead are known to be of the mix
 
 
@@ -50,7 +51,7 @@ def fit(free: Array, spread: Array, cost: Array, doubt: Array, apart: Array, lef
     lower = np.minimum(low.min(axis=2), available)
     return Fits(
         available=available,
-        lower=np.floor(lower + _LEAST) if whole else lower,
+        lower=np.floor(lower + _ROUNDING) if whole else lower,
         upper=np.maximum(np.minimum(high.min(axis=2), most), available),
         binding=np.where(most < chosen, PODS, resource),
     )

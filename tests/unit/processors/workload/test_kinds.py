@@ -13,6 +13,7 @@ from tests.support.processors.telemetry import block, stored, usage
 CPUS = 4
 REST = 0.2
 SECONDS = 60
+OF_BLOCKS = ("age", "kind")  # of pods, in lists of their own
 Pods = Callable[[int], list[dict[str, Any]]]
 
 
@@ -35,15 +36,17 @@ def reports(pods: Pods, *, seconds: int = SECONDS, rest: Callable[[int], float] 
             pods=float(len(running)),
         )
         listed = [
-            {"memory_bytes": 1e8} | {name: value for name, value in pod.items() if name != "threads"} for pod in running
+            {"memory_bytes": 1e8} | {name: value for name, value in pod.items() if name not in ("threads", *OF_BLOCKS)}
+            for pod in running
         ]
-        messages = [stored(made), stored(usage("n", second + 1, listed, system_cpu_cores=rest(second)))]
+        fields = {f"{name}s": [pod[name] for pod in running] for name in OF_BLOCKS if running and name in running[0]}
+        messages = [stored(made), stored(usage("n", second + 1, listed, system_cpu_cores=rest(second), **fields))]
         rows += [each.message for each in partition.fold(messages)[0] if isinstance(each.message, Availability)]
     return rows
 
 
-def alike(count: int, workload: str = "a", **columns: float) -> Pods:
-    values = {"cpu_pressure": 0.0, **columns}
+def alike(count: int, workload: str = "a", **columns: Any) -> Pods:
+    values: dict[str, Any] = {"cpu_pressure": 0.0, **columns}
     return lambda _: [{"pod": f"{workload}{index}", "workloads": workload, **values} for index in range(count)]
 
 
@@ -157,3 +160,46 @@ def test_a_job_of_a_second_beside_the_pods_takes_little_room_and_not_for_long() 
     at = {row.seq - 1000: row.available for row in rows}
     assert at[42] > 0.6 * at[39]
     assert at[55] == pytest.approx(at[39], rel=0.15)
+
+
+def test_threads_that_begin_to_sleep_beside_others_on_a_full_machine_become_a_service() -> None:
+    def pods(second: int) -> list[dict[str, Any]]:
+        if second < 40:
+            return alike(2, cpu_cores=1.0)(second)
+        others = alike(4, "b", cpu_cores=0.85, cpu_pressure=0.14, kind="batch")(second)
+        return others + alike(4, cpu_cores=0.1, cpu_pressure=0.02, kind=None)(second)
+
+    assert kind(reports(pods, seconds=70)[-1]) == "serving"
+
+
+@pytest.mark.parametrize("start", [{"cpu_cores": 0.99}, {"cpu_cores": 0.05, "throttled": 0.5}])
+def test_how_pods_start_does_not_say_of_which_kind_those_are_that_run(start: dict[str, float]) -> None:
+    quiet = {"cpu_cores": 0.05, "throttled": 0.0}
+
+    def pods(second: int) -> list[dict[str, Any]]:
+        running = alike(3, "web", **quiet, age=100 + second)(second)
+        starting = [
+            pod | {"pod": f"new{index}"}
+            for index, pod in enumerate(alike(3, "web", **(start if second < 52 else quiet), age=second - 40)(second))
+        ]
+        return running + (starting if second >= 40 else [])
+
+    rows = reports(pods, seconds=75)
+    before = max(row.lower for row in rows if row.seq < 1040)
+    after = [row for row in rows if row.seq >= 1041]
+    assert {kind(row, "web") for row in after} == {"serving"}
+    assert max(row.lower for row in after) <= 1.1 * before
+
+
+def test_pods_that_need_less_than_their_quota_are_followed_where_nobody_keeps_them_from_it() -> None:
+    def pods(second: int) -> list[dict[str, Any]]:
+        if second < 40:
+            return alike(4, cpu_cores=0.5, cpu_pressure=0.9, throttled=0.6, kind="batch")(second)
+        return alike(4, cpu_cores=0.02, cpu_pressure=0.01, throttled=0.0, kind="batch")(second)
+
+    assert threads(reports(pods, seconds=100)[-1]) == pytest.approx(0.02, rel=0.2)
+
+
+def test_starts_take_no_more_than_their_pods_where_no_ages_are_reported() -> None:
+    rows = reports(lambda second: alike(4 if second < 40 else min(second - 35, 8), cpu_cores=0.3)(second), seconds=50)
+    assert min(row.available for row in rows if row.seq >= 1040) > 1.0

@@ -38,11 +38,12 @@ def test_threads_that_never_sleep_are_known_within_seconds_and_those_that_do_are
     assert deviation(0.0, 600) < 0.06
 
 
-@pytest.mark.parametrize(("held", "label", "expected"), [(9.0, 0, 1.0), (60.0, 0, 0.2), (9.0, 3, 0.2)])
+@pytest.mark.parametrize(("age", "label", "expected"), [(9.0, 0, 1.0), (60.0, 0, 0.2), (9.0, 3, 0.2)])
 def test_a_node_takes_a_class_for_what_it_is_elsewhere_until_it_has_run_it_for_long(
-    held: float, label: int, expected: float
+    age: float, label: int, expected: float
 ) -> None:
-    state = watched(0.2, held)._replace(label=np.full((1, 1), label, dtype=np.int64))
+    """However short the time is for which its memory has been steady."""
+    state = watched(0.2, age)._replace(label=np.full((1, 1), label, dtype=np.int64), held=np.zeros((1, 1)))
     adopted = classes.adopt_soaking(state, np.array([0], dtype=np.int64))
     assert adopted.kind[0, 0] == expected
     assert state.kind[0, 0] == 0.2

@@ -112,11 +112,13 @@ class Connection(Tapped):
                 stream.connection_lost(None)
 
     async def _connect_to_server(self, s: Srv) -> None:
-        # After an attempt that failed half way, the client keeps its socket, and a reader that would consume bytes of
-        # the next connection.
+        # After an attempt that failed half way, the client keeps its socket, bytes that are not parsed yet, and its
+        # tasks: a reader would consume bytes of the next connection.
         self.abort()
-        if self._reading_task is not None and self._reading_task is not asyncio.current_task():
-            self._reading_task.cancel()
+        for task in (self._reading_task, self._ping_interval_task, self._flusher_task):
+            if task is not None and task is not asyncio.current_task():
+                task.cancel()
+        self._ps.reset()
         self.attempted = asyncio.get_running_loop().time()
         if self._trusted is not None:
             self.options["tls"] = self._trusted.context()
@@ -132,9 +134,22 @@ class Connection(Tapped):
             raise
         if not self.is_connected:  # the client goes on after any line but a refusal
             self.abort()
-            if self._ping_interval_task is not None:
-                self._ping_interval_task.cancel()
             raise nats.errors.Error("the server answers the first ping with something else than PONG")
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        """Take in what the server says of its cluster, and forget servers that are no longer in it.
+
+        The client would try their addresses for ever. Certificates are of the name that the user knows the cluster by,
+        and not of addresses, also where those were learned from a server that was itself found by its address.
+        """
+        before = set(map(id, self._server_pool))
+        await super()._process_info(info, initial_connection)
+        listed, current = set(info.get("connect_urls") or ()), self._current_server
+        for server in [each for each in self._server_pool if listed and each.discovered and each is not current]:
+            if server.uri.netloc not in listed:
+                self._server_pool.remove(server)
+            elif id(server) not in before and current is not None and current.tls_name is not None:
+                server.tls_name = current.tls_name
 
     async def _attempt_reconnect(self) -> None:
         self.attempted = asyncio.get_running_loop().time()

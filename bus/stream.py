@@ -12,12 +12,20 @@ from nats.js import JetStreamContext, api
 from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 
 from bus.api import allowed
+from bus.health import Health
 from bus.layout import configs
+from bus.link import Connection
 from schemas.settings import Settings
 
 log = logging.getLogger(__name__)
 
+PART = "streams"
 _RETRY_SECONDS = 0.5
+_PATIENCE_SECONDS = 5.0
+_MISSING = (
+    "the NATS server has come back without some of the streams, and this service may not create them, or the server "
+    "does not answer: start `spazio process`"
+)
 _NO_RESOURCES = (10023, 10047)
 _NO_MESSAGE = 10037
 _PAGE = 256  # consumers that the server lists at once
@@ -104,6 +112,26 @@ async def ensure(client: Client, settings: Settings) -> None:
             except nats.errors.Error as error:  # the connection broke meanwhile
                 log.warning("stream.setup_failed", extra={"stream": wanted.name, "reason": repr(error)})
                 await asyncio.sleep(_RETRY_SECONDS)
+
+
+async def keep(client: Connection, settings: Settings, health: Health) -> None:
+    """Create streams and buckets again where a server comes back without them, as one that has lost its disk.
+
+    Meanwhile the service is degraded; one that may not create them waits for one that may.
+    """
+    ensured = client.stats["reconnects"]
+    while True:
+        await asyncio.sleep(settings.nats.probe_seconds)
+        reconnects = client.stats["reconnects"]
+        if reconnects == ensured or not client.is_connected:
+            continue
+        try:
+            async with health.within(PART, _PATIENCE_SECONDS, _MISSING):
+                await ensure(client, settings)
+        except (NoRoom, nats.errors.Error, TimeoutError) as error:
+            health.degrade(PART, str(error))
+        else:
+            ensured = reconnects
 
 
 def _no_room(wanted: api.StreamConfig) -> NoRoom:

@@ -254,9 +254,9 @@ class TaskRunner:
         self._account.receive(len(messages))
         self._account.add("refused", len(invalid))
         self._account.add("folded", len(messages) - len(invalid))
-        refused = [(messages[each.index], each.reason) for each in invalid]
-        await dead.bury_all(self._client, self._names, "process", source.name, refused, timeout_seconds=self._timeout)
+        bad = [(messages[each.index], each.reason) for each in invalid]
         async with self._health.within(self.task.consumer, _PATIENCE_SECONDS, UNSTORED):
+            await dead.bury_all(self._client, self._names, "process", source.name, bad, timeout_seconds=self._timeout)
             await self._rows.store(messages, outputs, source)
         self.sequence, self._stored_us, self._consistent = messages[-1].sequence, messages[-1].stored_us, True
 

@@ -55,7 +55,10 @@ async def covered(client: Client, stream: str, subject: str, source: Stream) -> 
     resumed: Cursor | None = None
     async with Reader(client, stream, [subject]) as reader:
         while reader.position < newest.sequence:
-            for message in await reader.read(timeout_seconds=_SCAN_SECONDS):
+            messages = await reader.read(timeout_seconds=_SCAN_SECONDS)
+            if not messages and reader.pending == 0:
+                break  # the newest one has expired meanwhile
+            for message in messages:
                 resumed = _cursor(message.data, source) or resumed
     if resumed is None:
         return Covered(0, newest.sequence)

@@ -203,10 +203,16 @@ async def _work(
     settings = live.current
     async with connection.connect(settings, f"{settings.prefix}-{name}") as client:
         connected.set_result(client)
-        if streams:
-            await stream.ensure(client, settings)
-            await exchange.serve(client, Names(settings.prefix).of(role.FLOW), name)
-        await work(Context(client, settings, health, live))
+        if not streams:
+            await work(Context(client, settings, health, live))
+            return
+        await stream.ensure(client, settings)
+        await exchange.serve(client, Names(settings.prefix).of(role.FLOW), name)
+        keeping = asyncio.create_task(stream.keep(client, settings, health))
+        try:
+            await work(Context(client, settings, health, live))
+        finally:
+            keeping.cancel()
 
 
 async def _guard(settings: Settings, health: Health, connected: asyncio.Future[Connection]) -> None:

@@ -1,0 +1,37 @@
+"""A server that comes back without its streams, as one that has lost its disk."""
+
+import asyncio
+import shutil
+
+from bus import connection, stream
+from bus.health import Health
+from schemas.settings import Settings
+from schemas.subject import Names
+from tests.conftest import NatsServer
+from tests.integration.bus.dying import answers, quick
+
+NAMES = Names()
+
+
+def wipe(server: NatsServer) -> None:
+    """Kill a server, and start it again with an empty disk."""
+    server.kill()
+    for folder in server.config.parent.rglob("jetstream"):
+        shutil.rmtree(folder)
+    server.start()
+
+
+async def test_a_running_service_makes_the_streams_again(settings: Settings, nats_server: NatsServer) -> None:
+    settings, health = quick(settings), Health()
+    async with connection.connect(settings, "test") as client:
+        await stream.ensure(client, settings)
+        before = await stream.describe(client, NAMES.telemetry)
+        keeping = asyncio.create_task(stream.keep(client, settings, health))
+        wipe(nats_server)
+        await answers(client)
+        async with asyncio.timeout(10):
+            while await stream.missing(client, settings):  # noqa: ASYNC110 # another task makes them
+                await asyncio.sleep(0.05)
+        keeping.cancel()
+        assert not health.problems
+        assert (await stream.describe(client, NAMES.telemetry)).created > before.created

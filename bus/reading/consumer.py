@@ -38,6 +38,7 @@ class Consumers:
         self._client, self._stream, self._subjects = client, stream, list(subjects)
         self._newest, self._bound, self._timeout = newest, bound, timeout_seconds
         self._stream_created = ""
+        self._unanswered: list[slot.Config] = []
 
     async def create(self, read: Mark) -> Created:
         """Create a consumer that begins after the last message read.
@@ -71,7 +72,7 @@ class Consumers:
         else:
             config |= {"deliver_policy": "by_start_sequence", "opt_start_seq": position.sequence + 1}
         if slot.needed(self._client, self._stream):
-            answer = await slot.create(self._client, self._stream, config, self._timeout)
+            answer = await slot.create(self._client, self._stream, config, self._timeout, unanswered=self._unanswered)
         else:
             request = {"stream_name": self._stream, "config": config}
             answer = await self._api(f"CONSUMER.CREATE.{self._stream}", request)

@@ -17,6 +17,8 @@ from bus import api
 from bus.link import Connection
 from schemas import request
 
+Config = dict[str, Any]
+
 _TAKEN = (10013, 10105, 10148)  # the name is in use, for another consumer
 
 
@@ -31,7 +33,9 @@ def needed(client: Client, stream: str) -> TypeGuard[Connection]:
     return client.may_publish(f"{request.API}CONSUMER.CREATE.{stream}.{request.slots(client.role)[0]}")
 
 
-async def create(client: Connection, stream: str, config: dict[str, Any], timeout_seconds: float) -> dict[str, Any]:
+async def create(
+    client: Connection, stream: str, config: Config, timeout_seconds: float, *, unanswered: list[Config]
+) -> dict[str, Any]:
     """Create a consumer under a free name of the role, and return the server's answer.
 
     Args:
@@ -39,6 +43,8 @@ async def create(client: Connection, stream: str, config: dict[str, Any], timeou
         stream: Stream to read.
         config: Its configuration, without a name.
         timeout_seconds: Time limit for each request to the server.
+        unanswered: What the reader has last asked for without an answer; changed in place. A busy server may have
+            created it, so it is asked for first: otherwise each attempt would take one more name.
 
     Raises:
         Full: No name is free.
@@ -46,15 +52,20 @@ async def create(client: Connection, stream: str, config: dict[str, Any], timeou
     """
     names = list(request.slots(client.role))
     random.shuffle(names)  # readers that start together seldom try the same
-    for name in names:
-        # The server takes the creation of what is there for done if nothing differs, so something does.
-        own = config | {"name": name, "metadata": {"reader": secrets.token_hex(8)}}
+    # The server takes the creation of what is there for done if nothing differs, so something does between readers.
+    attempts = [config | {"name": name, "metadata": {"reader": secrets.token_hex(8)}} for name in names]
+    for own in [*(asked for asked in unanswered if asked == asked | config), *attempts]:
+        unanswered[:] = [own]
         body = {"stream_name": stream, "action": "create", "config": own}
         try:
-            return await api.request(client, f"CONSUMER.CREATE.{stream}.{name}", body, timeout_seconds)
+            answer = await api.request(client, f"CONSUMER.CREATE.{stream}.{own['name']}", body, timeout_seconds)
         except api.Refused as refused:
+            unanswered.clear()
             if refused.code not in _TAKEN:
                 raise
+        else:
+            unanswered.clear()
+            return answer
     raise Full(
         f"{len(names)} readers of the role {client.role} read stream {stream}, or did within five minutes: wait, or "
         "stop some"

@@ -10,7 +10,7 @@ import nats.errors
 import pytest
 from nats.aio.client import Client
 
-from bus import connection, stream
+from bus import api, connection, stream
 from bus.reading import slot
 from bus.reading.lease import Lease
 from bus.reading.leased import LeasedReader
@@ -138,7 +138,7 @@ async def test_as_many_readers_of_a_role_as_there_are_slots_read_everything_and_
                 await open_readers.enter_async_context(reader)
                 assert [each.data for each in await reader.read(timeout_seconds=2)] == [b"before"]
             with pytest.raises(slot.Full, match="4 readers of the role history"):
-                await slot.create(client, NAMES.telemetry, {"ack_policy": "none"}, 1)
+                await slot.create(client, NAMES.telemetry, {"ack_policy": "none"}, 1, unanswered=[])
             waiting = Reader(client, NAMES.telemetry, [NAMES.subspace], after=sequence - 1, timeout_seconds=1)
             await stack.enter_async_context(waiting)
             asked = asyncio.create_task(waiting.read())
@@ -150,10 +150,34 @@ async def test_as_many_readers_of_a_role_as_there_are_slots_read_everything_and_
 async def test_readers_that_begin_together_get_names_of_their_own(running: Secured) -> None:
     async with connection.connect(running.settings("extender"), "extender") as client:
         config = {"ack_policy": "none", "inactive_threshold": 10**9, "mem_storage": True}
-        made = await asyncio.gather(*(slot.create(client, NAMES.estimates, config, 2) for _ in range(8)))
+        made = await asyncio.gather(*(slot.create(client, NAMES.estimates, config, 2, unanswered=[]) for _ in range(8)))
         names = {each["name"] for each in made}
         assert len(names) == 8
         assert names <= {*request.slots("extender")}
+
+
+async def test_a_reader_to_which_the_server_answers_too_late_takes_one_name(
+    running: Secured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered, late = api.request, [True] * 3
+
+    async def answer(client: Client, verb: str, body: dict[str, Any], timeout_seconds: float) -> dict[str, Any]:
+        result = await answered(client, verb, body, timeout_seconds)
+        if late and late.pop():
+            raise TimeoutError
+        return result
+
+    monkeypatch.setattr(api, "request", answer)
+    config, asked = {"ack_policy": "none", "inactive_threshold": 10**9, "mem_storage": True}, list[slot.Config]()
+    async with connection.connect(running.settings("metrics"), "metrics") as client:
+        for _ in range(3):
+            with pytest.raises(TimeoutError):
+                await slot.create(client, NAMES.estimates, config, 2, unanswered=asked)
+        made = await slot.create(client, NAMES.estimates, config, 2, unanswered=asked)
+    async with connection.connect(running.settings("admin"), "admin") as admin:
+        present = {each.name for each in await admin.jetstream().consumers_info(NAMES.estimates)}
+    assert present & {*request.slots("metrics")} == {made["name"]}
+    assert not asked
 
 
 async def test_a_credential_of_before_still_reads_by_consumers_without_a_name(running: Secured) -> None:

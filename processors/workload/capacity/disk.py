@@ -6,7 +6,8 @@ of n writers that sync without a pause takes n times as long as alone if m = 1. 
 computing, therefore takes d / (s m) of the disks. One that also sleeps is an open loop: of the time that its work
 takes, f = d / (d + u) is spent at the disks (u: CPUs in use). While these are in use for a share r of the time, its
 work takes 1 - f + f / (1 - r) as long (M/G/1 processor sharing), so they may be in use for r* = (s - 1) / (s - 1 + f),
-and the pod takes d / (r* m). All of it counts a tenth more, since a file system orders what several sync.
+and the pod takes d / (r* m). All of it counts a tenth more, and for pods that never sleep a quarter while m is 1, since
+a file system orders what several sync.
 
 How much a disk does at once is unknown, and 1 until it shows. What a pod waits for beside each second that it computes
 measures how slow disks are and needs nothing else: it grows with the slowdown alone. Compared with what it was while
@@ -38,7 +39,7 @@ _APART = 0.1  # standard deviation of one pod's waiting around its class's mean,
 _UNSURE = 0.5  # and of the mean that was watched for a second
 _DOUBT = 0.15  # standard deviation of the share at which disks slow pods down as much as the policy allows
 _LEAST_SLOWDOWN = 1.05
-_DISTURB = 1.1  # what writers make each other wait beyond that: a file system orders what they sync
+_DISTURB, _DISTURB_AWAKE = 1.1, 1.25  # what pods, and those that never sleep, make each other wait beyond that
 
 
 class State(NamedTuple):
@@ -163,7 +164,10 @@ def law(state: State, pods: Array, slowdown: Array, classes: int) -> Law | None:
     at_disks = quotient(waiting, waiting + state.cores)
     closed = _closed(state.awake)
     bent = closed / allowed + (1.0 - closed) * (allowed - 1.0 + at_disks) / (allowed - 1.0)
-    own = _DISTURB * waiting * bent / state.parallel[:, None]
+    parallel = state.parallel[:, None]
+    # Disks that have shown to serve several at once did so with all that the pods disturb each other.
+    disturbed = _DISTURB + closed * (_DISTURB_AWAKE - _DISTURB) / parallel
+    own = disturbed * waiting * bent / parallel
     unsure = quotient(np.full_like(own, _UNSURE**2), np.minimum(state.seconds, _MEMORY_SECONDS) + 1.0)
     taken = (own * pods)[..., None]
     spread = _DOUBT**2 + over_slots(taken**2 * unsure[..., None])

@@ -224,7 +224,9 @@ async def test_the_pipeline_and_sql(browser: Browser, client: Client, settings: 
         assert await shown(table(page, "Dead letters"), 2, 3) == [("no JSON", f"{size} B") for size in (2, 1, 0)]
         statement = "SELECT binding, count(*) AS nodes, sum(lower) AS room FROM node_now GROUP BY 1 ORDER BY 1"
         await page.goto(f"{address}/#/sql")
-        await page.get_by_label("SQL", exact=True).fill(statement)
+        editor = page.get_by_label("SQL", exact=True)
+        await expect(editor).not_to_have_value("")  # the first question, which would be put before what is filled in
+        await editor.fill(statement)
         await page.get_by_role("button", name="Run").click()
         await expect(page.get_by_role("status").last).to_contain_text("2 rows in")
         assert await shown(table(page, "Answer"), 0, 1, 2) == [

@@ -15,6 +15,7 @@ def test_a_signal_to_up_changes_the_settings_of_its_services_and_restarts_none(t
     with up(tmp_path / "data", "--config", str(config)) as running:
         until(running.top, 10, "this host in the cache")
         pids = {name: running.pid(name) for name in ("nats", "agent", "process", "cache", "history", "metrics")}
+        until(lambda: running.page("history", "/readyz")[0] == 200, 20, "the history is there")
         assert not running.sql("SELECT * FROM samples")
         config.write_text(
             '[log]\nformat = "json"\nlevel = "info"\n[history]\nflush_seconds = 0.5\n[process]\nbatch = 7\n'

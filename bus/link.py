@@ -142,13 +142,12 @@ class Connection(Tapped):
         The client would try their addresses for ever. Certificates are of the name that the user knows the cluster by,
         and not of addresses, also where those were learned from a server that was itself found by its address.
         """
-        before = set(map(id, self._server_pool))
         await super()._process_info(info, initial_connection)
         listed, current = set(info.get("connect_urls") or ()), self._current_server
         for server in [each for each in self._server_pool if listed and each.discovered and each is not current]:
             if server.uri.netloc not in listed:
                 self._server_pool.remove(server)
-            elif id(server) not in before and current is not None and current.tls_name is not None:
+            elif current is not None and current.tls_name is not None:
                 server.tls_name = current.tls_name
 
     async def _attempt_reconnect(self) -> None:

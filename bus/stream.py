@@ -114,12 +114,17 @@ async def ensure(client: Client, settings: Settings) -> None:
                 await asyncio.sleep(_RETRY_SECONDS)
 
 
-async def keep(client: Connection, settings: Settings, health: Health) -> None:
+async def keep(client: Connection, settings: Settings, health: Health, *, ensured: int) -> None:
     """Create streams and buckets again where a server comes back without them, as one that has lost its disk.
 
     Meanwhile the service is degraded; one that may not create them waits for one that may.
+
+    Args:
+        client: Connection.
+        settings: Settings.
+        health: Health of the service.
+        ensured: How often the client had reconnected when `ensure` was last called.
     """
-    ensured = client.stats["reconnects"]
     while True:
         await asyncio.sleep(settings.nats.probe_seconds)
         reconnects = client.stats["reconnects"]

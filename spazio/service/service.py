@@ -206,9 +206,10 @@ async def _work(
         if not streams:
             await work(Context(client, settings, health, live))
             return
+        reconnects = client.stats["reconnects"]
         await stream.ensure(client, settings)
         await exchange.serve(client, Names(settings.prefix).of(role.FLOW), name)
-        keeping = asyncio.create_task(stream.keep(client, settings, health))
+        keeping = asyncio.create_task(stream.keep(client, settings, health, ensured=reconnects))
         try:
             await work(Context(client, settings, health, live))
         finally:

@@ -3,9 +3,9 @@
 A node is believed to use `rest + drift + sum of W_k n_k`: what no pod takes, what classes take beyond their costs now,
 and what their pods want. It is in shares of what pods may have (`limit`): a serving pod takes demand / (rho* c) of the
 CPUs, a soaking one threads / (s c), any pod bytes over bytes. What is in no pod counts as serving, but as r / c beside
-soaking pods. Pods that have just started count with what others of
-their class take, so neither a start nor an end shakes the sum. Class w then fits `A = min over resources of free/W_w`
-more times; the node's pod limit bounds it. Each number says what fits if nothing else comes.
+soaking pods. Pods that have just started count with what others of their class take, so neither a start nor an end
+shakes the sum. Class w then fits `A = min over resources of free/W_w` more times; the node's pod limit bounds it. Each
+number says what fits if nothing else comes.
 
 What comes next is a mix: weights w_k by what was started lately (`mix`), so what fits of it is
 `min over resources of free / sum of w_k W_k`. Where no class is known to come, it is the reference pod.

@@ -26,7 +26,7 @@ async def test_a_running_service_makes_the_streams_again(settings: Settings, nat
     async with connection.connect(settings, "test") as client:
         await stream.ensure(client, settings)
         before = await stream.describe(client, NAMES.telemetry)
-        keeping = asyncio.create_task(stream.keep(client, settings, health))
+        keeping = asyncio.create_task(stream.keep(client, settings, health, ensured=0))
         wipe(nats_server)
         await answers(client)
         async with asyncio.timeout(10):

@@ -94,3 +94,20 @@ async def test_a_server_that_answers_something_else_is_not_taken_for_connected(t
     await arrives(client, slow, b"third")
     await client.close()
     slow.drop()
+
+
+async def test_attempts_to_reconnect_that_break_off_leave_no_task_behind(tmp_path: Path) -> None:
+    slow = Slow(PONG)
+    async with connected(slow, tmp_path) as client:
+        slow.answers = (b"+OK\r\n",)
+        slow.drop()
+        async with asyncio.timeout(5):
+            while slow.connections < 4:  # noqa: ASYNC110 # the client tries again
+                await asyncio.sleep(0.01)
+        slow.answers = (PONG,)
+        async with asyncio.timeout(5):
+            while not client.is_connected:  # noqa: ASYNC110 # the client's own task
+                await asyncio.sleep(0.01)
+        await arrives(client, slow, b"data")
+        pinging = [task for task in asyncio.all_tasks() if "_ping_interval" in str(task.get_coro())]
+        assert len(pinging) == 1

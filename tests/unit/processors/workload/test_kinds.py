@@ -191,7 +191,7 @@ def test_how_pods_start_does_not_say_of_which_kind_those_are_that_run(start: dic
     assert max(row.lower for row in after) <= 1.1 * before
 
 
-def test_pods_that_need_less_than_their_quota_are_followed_where_nobody_keeps_them_from_it() -> None:
+def test_pods_that_need_less_than_their_quota_are_followed_where_no_other_pod_keeps_them_from_it() -> None:
     def pods(second: int) -> list[dict[str, Any]]:
         if second < 40:
             return alike(4, cpu_cores=0.5, cpu_pressure=0.9, throttled=0.6, kind="batch")(second)

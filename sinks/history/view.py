@@ -1,10 +1,11 @@
 """DuckDB views over the files.
 
 `history.duckdb` has only views. After its creation nothing opens it for writing, so any number of processes can read it
-at any time.
+at any time. `connect` copies them from there, since to create them takes DuckDB ten times as long.
 """
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -25,6 +26,7 @@ _ATTEMPTS = 5
 _GONE = "No such file"
 _TABLES: tuple[Table | Rolled, ...] = (*TABLES, *ROLLED)
 _COLUMNS = "SELECT table_name, column_name FROM duckdb_columns() WHERE NOT internal"
+_MARK = "SELECT comment FROM duckdb_views() WHERE database_name = 'stored' AND view_name = 'recent_hours'"
 
 
 def create(directory: Path) -> Path:
@@ -43,6 +45,7 @@ def create(directory: Path) -> Path:
     try:
         with duckdb.connect(hidden) as connection:
             _views(connection, directory.absolute())
+            connection.execute(f"COMMENT ON VIEW recent_hours IS '{_digest(directory.absolute())}'")
     except duckdb.Error as error:
         raise OSError(str(error)) from error
     hidden.chmod(0o444)  # a writer would lock readers out
@@ -99,7 +102,8 @@ def _connected(directory: Path, restricted: bool, writable: Path | None) -> duck
     with interruption.interruptible(connection):
         if restricted:
             sandbox.prepare(connection)
-        _views(connection, directory)
+        if not _copied(connection, directory):
+            _views(connection, directory)
         if restricted:
             sandbox.confine(connection, directory, writable)
     return connection
@@ -112,46 +116,89 @@ def _stand_in(path: Path, columns: Schema) -> None:
     hidden.replace(path)
 
 
+def _copied(connection: duckdb.DuckDBPyConnection, directory: Path) -> bool:
+    """Copy the views of the folder's file if they are those that `create` would make; return whether they are."""
+    path = directory / FILE
+    # Views rest on the columns of the files without rows.
+    if not all(file.is_file() for file in (path, *(layout.stand_in(directory, table.name) for table in _TABLES))):
+        return False
+    try:
+        connection.execute(f"ATTACH {layout.quoted(str(path))} AS stored (READ_ONLY)")
+    except duckdb.Error:  # of another version of DuckDB, or damaged
+        return False
+    current = connection.execute(_MARK).fetchone() == (_digest(directory),)
+    if current:
+        connection.execute("COPY FROM DATABASE stored TO memory (SCHEMA)")
+    connection.execute("DETACH stored")
+    return current
+
+
+def _digest(directory: Path) -> str:
+    """Return a digest of what `create` makes, which is another one in another folder and for other views."""
+    columns = {
+        table.name: {*table.columns, *(merged.COLUMNS if table.name == merged.TABLE else ())} for table in _TABLES
+    }
+    statements = [_of_files(directory, name, sorted(names)) for name, names in columns.items()]
+    return hashlib.sha256("\n".join([*statements, *_of_tables(directory, columns)]).encode()).hexdigest()
+
+
 def _views(connection: duckdb.DuckDBPyConnection, directory: Path) -> None:
     for table in _TABLES:
         if (directory / table.name).is_dir():
-            _of_files(connection, directory, table.name)
-
-    # Files of older versions lack columns; they appear once a history sink has started in the folder.
+            described = f"DESCRIBE FROM {_files(directory, table.name)}"
+            rows = connection.execute(described).fetchall() if table.name == merged.TABLE else []
+            connection.execute(_of_files(directory, table.name, [str(name) for name, *_ in rows]))
     columns: dict[str, set[str]] = {}
     for table_name, column in connection.execute(_COLUMNS).fetchall():
         columns.setdefault(str(table_name), set()).add(str(column))
-    if columns.get("availability", set()) >= capacity.COLUMNS:
-        connection.execute(capacity.CLASSES)
-        connection.execute(capacity.clusters(directory, CLUSTER.name if CLUSTER.name in columns else ""))
-    if columns.get("availability", set()) >= node.COLUMNS:
+    for statement in _of_tables(directory, columns):
+        connection.execute(statement)
+
+
+def _of_tables(directory: Path, columns: Mapping[str, Collection[str]]) -> Iterator[str]:
+    """Yield the statements that create views of tables with these columns.
+
+    Files of older versions lack columns; they appear once a history sink has started in the folder.
+    """
+    availability = set(columns.get("availability", ()))
+    if availability >= capacity.COLUMNS:
+        yield capacity.CLASSES
+        yield capacity.clusters(directory, CLUSTER.name if CLUSTER.name in columns else "")
+    if availability >= node.COLUMNS:
         rolled = MINUTES.name in columns
-        connection.execute(node.now(directory, rolled=rolled))
-        connection.execute(node.minutes(directory, rolled=rolled))
-        if columns["availability"] >= capacity.COLUMNS:
-            connection.execute(node.classes(directory, rolled=rolled))
-    connection.execute(listing.recent(directory))
-    if columns.keys() >= set(samples.TABLES) and columns["samples"] >= samples.COLUMNS:
-        connection.execute(samples.statement(directory))
+        yield node.now(directory, rolled=rolled)
+        yield node.minutes(directory, rolled=rolled)
+        if availability >= capacity.COLUMNS:
+            yield node.classes(directory, rolled=rolled)
+    yield listing.recent(directory)
+    if columns.keys() >= set(samples.TABLES) and samples.COLUMNS.issubset(columns["samples"]):
+        yield samples.statement(directory)
     for wanted in operations.VIEWS:
-        if columns.get(wanted.table, set()) >= wanted.columns:
-            connection.execute(wanted.statement)
+        if wanted.columns.issubset(columns.get(wanted.table, ())):
+            yield wanted.statement
 
 
-def _of_files(connection: duckdb.DuckDBPyConnection, directory: Path, table: str) -> None:
-    """Create the view of a table's files."""
+def _files(directory: Path, table: str) -> str:
+    """Return a table's files as one that a query selects from."""
     # A `name=value` folder above the tables would become a column, too, and hide a column of that name.
-    hive = "=" not in str(directory)
-    hour = "" if hive else ", make_timestamp(at_us)::DATE AS date, hour(make_timestamp(at_us))::INTEGER AS hour"
+    hive = _partitioned(directory)
     types = ", hive_types = {'date': DATE, 'hour': INTEGER}" if hive else ""
-    files = (
-        f"read_parquet({listing.pattern(directory, table)}, hive_partitioning = {hive}{types}, union_by_name = true)"
+    return f"read_parquet({listing.pattern(directory, table)}, hive_partitioning = {hive}{types}, union_by_name = true)"
+
+
+def _partitioned(directory: Path) -> bool:
+    return "=" not in str(directory)
+
+
+def _of_files(directory: Path, table: str, columns: Collection[str]) -> str:
+    """Return the statement that creates the view of a table's files; only of merged ones the columns matter."""
+    selected = merged.public(columns) if table == merged.TABLE else "*"
+    hour = (
+        ""
+        if _partitioned(directory)
+        else ", make_timestamp(at_us)::DATE AS date, hour(make_timestamp(at_us))::INTEGER AS hour"
     )
-    selected = "*"
-    if table == merged.TABLE:
-        columns = [str(name) for name, *_ in connection.execute(f"DESCRIBE FROM {files}").fetchall()]
-        selected = merged.public(columns)
-    connection.execute(
+    return (
         f"CREATE VIEW {table} AS "  # noqa: S608 # names of our own, and a quoted path
-        f"SELECT to_timestamp(at_us / 1000000.0) AS time, {selected}{hour} FROM {files}"
+        f"SELECT to_timestamp(at_us / 1000000.0) AS time, {selected}{hour} FROM {_files(directory, table)}"
     )

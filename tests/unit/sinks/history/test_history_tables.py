@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import duckdb
 import polars as pl
 import pytest
 
@@ -47,6 +48,28 @@ class Stream:
 def stream(tmp_path: Path) -> Stream:
     view.create(tmp_path)
     return Stream(tmp_path)
+
+
+def test_a_connection_has_the_views_of_its_version_and_folder_whatever_the_file_holds(tmp_path: Path) -> None:
+    folder, moved = tmp_path / "history", tmp_path / "moved"
+
+    def views(directory: Path) -> list[tuple[object, ...]]:
+        with view.connect(directory) as connection:
+            asked = "SELECT view_name, column_count, contains(sql, ?) FROM duckdb_views() WHERE NOT internal ORDER BY 1"
+            return connection.execute(asked, [f"{folder}/"]).fetchall()
+
+    file = view.create(folder)
+    copied = views(folder)
+    for content in (b"", b"damaged"):
+        file.chmod(0o644)
+        file.write_bytes(content)
+        assert views(folder) == copied
+    with duckdb.connect(view.create(folder)) as another_version:
+        another_version.execute("DROP VIEW recent_hours; CREATE VIEW recent_hours AS SELECT 1 AS hour")
+    assert views(folder) == copied
+    view.create(folder)
+    folder.rename(moved)
+    assert [(name, count, False) for name, count, _ in copied] == views(moved)
 
 
 def test_every_kind_of_message_that_is_kept_has_its_table() -> None:

@@ -139,8 +139,9 @@ class Extender(Section):
     )
     unconfirmed_seconds: Seconds = Field(
         10,
-        description="Seconds for which a reservation is held for a pod that `spazio watch` has not reported. The watch "
-        "takes less than a second; invented pods hold room no longer. Without a watch it has no effect.",
+        description="Seconds for which a reservation is held for a pod that `spazio watch` has not reported, by "
+        "the time of what it reports. The watch takes less than a second, so invented pods hold room no longer. Where "
+        "no watch has run, `reservation_seconds` counts; while one is away, `stale_seconds`.",
     )
     unconfirmed_pods: int = Field(
         16,

@@ -74,6 +74,8 @@ class Candidates:
         unseen: The cost of this pod's kind is an assumption on this node, because no such pod has run there.
         running: Pods of this pod's kind that the node reports as running; 0: none, it does not report the kind, or the
             node is silent, and no evidence would come.
+        starting: Pods of any kind that are on their way to the node, without those that do not run long after the bind,
+            of which no evidence comes.
         reserved: Room reserved for pods that telemetry does not show yet, in pods of this kind.
         binding: The resource that runs out first; empty: unknown.
         allocatable: By resource, in cores, bytes and counts; every resource that the pod requests has an entry, another
@@ -100,6 +102,7 @@ class Candidates:
     sure: Array
     unseen: Mask
     running: Array
+    starting: Array
     reserved: Array
     binding: Sequence[str]
     allocatable: Mapping[str, Array]

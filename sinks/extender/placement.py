@@ -196,13 +196,15 @@ class PlacementSelector(Selector):
         return verdict, index
 
     def _held(self, asked: Pod, now_us: int) -> Held:
-        until_us = now_us + round(self._settings.reservation_seconds * 1e6)
+        seconds, pods = self._settings.reservation_seconds, self._cluster_state.pods
+        if pods.heard_us and asked.uid not in pods.pending:  # the watch may be away: see `unconfirmed`
+            seconds = max(seconds, self._settings.stale_seconds)
         return Held(
             namespace=asked.namespace,
             name=asked.name,
             workload=asked.workload,
             at_us=max(now_us, self._cluster_state.reservations.earliest(asked.uid)),
-            until_us=until_us,
+            until_us=now_us + round(seconds * 1e6),
             requests=dict(asked.requests),
         )
 

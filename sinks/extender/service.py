@@ -193,6 +193,7 @@ async def _count(cluster_state: ClusterState, ledger: Ledger, health: Health, ex
         await asyncio.sleep(_COUNT_SECONDS)
         now_us = time.time_ns() // 1000
         cluster_state.reservations.lapse(now_us)
+        cluster_state.pods.age(now_us)
         ledger.lapse()
         if time.monotonic() >= swept + _SWEEP_SECONDS:
             swept = time.monotonic()

@@ -4,10 +4,14 @@ A decision waits until the API shows where its pod was bound. It is then publish
 for which the policy refuses the node, as the node was when the scheduler asked.
 """
 
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from schemas.messages.placement import Decision, Outcome
 from schemas.sections.placement import Extender
@@ -24,9 +28,25 @@ _NOTE = "shadow mode: every node passes, and nothing is reserved"
 
 
 class _Waiting(NamedTuple):
+    """A decision, and of its verdict the nodes and a bit for each that a reason refuses: a thousand may wait."""
+
     decision: Decision
-    verdict: Verdict
+    names: Sequence[str]
+    reasons: Mapping[str, NDArray[np.uint8]]
     since: float
+
+    @classmethod
+    def of(cls, message: Decision, verdict: Verdict, since: float) -> "_Waiting":
+        """Keep what is needed once the pod is bound; requests about the same nodes share their names."""
+        names = [sys.intern(str(name)) for name in verdict.nodes.names]
+        return cls(message, names, {reason: np.packbits(mask) for reason, mask in verdict.reasons.items()}, since)
+
+    def breaks(self, node: str) -> list[str]:
+        """Return the reasons for which the policy refuses a node."""
+        if node not in self.names:
+            return []
+        byte, bit = divmod(self.names.index(node), 8)
+        return [reason for reason, bits in self.reasons.items() if bits[byte] >> (7 - bit) & 1]
 
 
 class Ledger:
@@ -44,17 +64,13 @@ class Ledger:
         self._give_up(message.pod)
         if len(self._waiting) >= _MOST:
             self._give_up(next(iter(self._waiting)))
-        self._waiting[message.pod] = _Waiting(message, verdict, self._clock())
+        self._waiting[message.pod] = _Waiting.of(message, verdict, self._clock())
 
     def bound(self, uid: str, node: str) -> None:
         """Publish a pod's decision with the node that it was bound to."""
         if (waiting := self._waiting.pop(uid, None)) is None:
             return
-        names, breaks = waiting.verdict.nodes.names, list[str]()
-        if node in names:
-            index = list(names).index(node)
-            breaks = [reason for reason, mask in waiting.verdict.reasons.items() if mask[index]]
-        self._publish(waiting.decision.model_copy(update={"bound": node, "breaks": breaks}))
+        self._publish(waiting.decision.model_copy(update={"bound": node, "breaks": waiting.breaks(node)}))
 
     def withdraw(self, uid: str) -> None:
         """Drop the decision on a pod that is placed after all."""

@@ -17,6 +17,7 @@ from sinks.extender.state.rows import Rows
 
 _COLUMNS = 32
 _IDLE = 0.2
+_CONVERSION = 100.0  # at most so many pods of one class for one of another
 
 
 class ClassCapacity(NamedTuple):
@@ -85,6 +86,14 @@ class ClassCapacities:
         if workload not in self._reporting:
             return np.full((len(rows), len(_NOTHING)), np.nan)
         return self._column(workload)[rows]
+
+    def worth(self, workload: str, kind: str, rows: NDArray[np.intp]) -> Array:
+        """Return (nodes,) the number of pods of a class that take as much as one pod of a kind."""
+        if kind == workload:
+            return np.ones(len(rows))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = self.of(workload, rows) / self.of(kind, rows)
+        return np.clip(np.where(np.isnan(ratio), 1.0, ratio), 1 / _CONVERSION, _CONVERSION)
 
     def _column(self, workload: str) -> Array:
         column = self._columns.pop(workload, None)

@@ -28,7 +28,7 @@ from sinks.extender.state.reserved import Reserved
 from sinks.extender.state.rows import Columns, Growth, Rows, Taken
 from sinks.extender.state.unconfirmed import Unconfirmed
 
-_CONVERSION, _LEAST, _LATE_SECONDS = 100.0, 1e-9, 1.0
+_LEAST, _LATE_SECONDS = 1e-9, 1.0
 # Columns that are NaN for a node without reports.
 _REPORTED = (
     *("room", "sure", "assumed", "free:cpu", "free:memory", "usage", "excess", "left", "cores", "price"),
@@ -69,7 +69,9 @@ class ClusterState:
         self._classes = ClassCapacities(self.rows)
         self.reserved = Reserved(self.rows, self._classes)
         self.pods = Pods(self.rows, self.reserved, Reserved(self.rows, self._classes, "gone:"), terms)
-        self.reservations = ReservationTable(self.rows, self.pods, Unconfirmed(own))
+        self.reservations = ReservationTable(
+            self.rows, self.pods, Unconfirmed(own), round(own.reservation_seconds * 1e6)
+        )
         self.market = Market()
         self._binding: list[str] = []
         self._facts: list[NodeFacts | None] = []
@@ -120,7 +122,9 @@ class ClusterState:
         if before is not None and before.uid == facts.uid and before.version > facts.version:
             return
         if facts.deleted:
-            self.leave(facts.node)
+            # Bucket and stream are read beside each other: what ended may be an earlier node of this name.
+            if before is None or before.uid == facts.uid:
+                self.leave(facts.node)
             return
         self._facts[row] = facts
         self._labels[row], self._annotations[row] = facts.labels, facts.annotations
@@ -157,8 +161,8 @@ class ClusterState:
             is_used = not name or row in used or self.rows["facts"][row]
             if not is_used and now_us - self.rows["at"][row] > self._stale_us:
                 self.leave(name)
-                self.rows.remove(name)
                 self.pods.gone.clear(row)
+                self.rows.remove(name)
                 self.pods.reported_us.pop(row, None)
                 self.pods.uncovered.pop(row, None)
                 self.reservations.leave(row)
@@ -203,6 +207,7 @@ class ClusterState:
         more = np.where(states == STALE, emptied, np.where(states == FRESH, 0.0, np.nan))
         resources = sorted({"cpu", "memory", "ephemeral-storage", "pods", *pod.requests})
         both = ("cpu", "memory")
+        reserved, coming = self._reserved(pod.workload, rows)
         requested = Columns(take, "requested:", resources, rows)
         then = Columns(take, "then:", both, rows)
         return Candidates(
@@ -211,7 +216,8 @@ class ClusterState:
             sure=sure + more,
             unseen=(assumed > MOSTLY_ASSUMED) & (states != UNKNOWN) & ~np.isnan(room),
             running=np.where(now_us - take["at"][rows] <= self._reported_us, running, 0.0),
-            reserved=self._reserved(pod.workload, rows),
+            starting=coming - take["stuck"][rows],
+            reserved=reserved,
             binding=Taken(self._binding, rows),
             allocatable=Columns(take, "allocatable:", resources, rows, take["facts"][rows] > 0),
             requested=requested,
@@ -280,20 +286,13 @@ class ClusterState:
 
         At most one pod: the ratio of kinds is estimated from the room that is left, which is little on a full node.
         """
-        return np.minimum(self._worth(workload, kind, rows), 1.0)
+        return np.minimum(self._classes.worth(workload, kind, rows), 1.0)
 
-    def _worth(self, workload: str, kind: str, rows: NDArray[np.intp]) -> Array:
-        """Return (nodes,) the number of pods of a class that take as much as one pod of a kind."""
-        if kind == workload:
-            return np.ones(len(rows))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = self._classes.of(workload, rows) / self._classes.of(kind, rows)
-        return np.clip(np.where(np.isnan(ratio), 1.0, ratio), 1 / _CONVERSION, _CONVERSION)
-
-    def _reserved(self, workload: str, rows: NDArray[np.intp]) -> Array:
-        """Return (nodes,) the reserved room, in pods of this class."""
-        total = np.zeros(len(rows))
+    def _reserved(self, workload: str, rows: NDArray[np.intp]) -> tuple[Array, Array]:
+        """Return (nodes,) the reserved room in pods of this class, and the number of pods that it is reserved for."""
+        total, pods = np.zeros(len(rows)), np.zeros(len(rows))
         for kind, column in self.reserved.columns():
             taken = column[rows]
-            total += taken if kind == workload else taken * self._worth(workload, kind, rows)
-        return total
+            total += taken if kind == workload else taken * self._classes.worth(workload, kind, rows)
+            pods += taken
+        return total, pods

@@ -7,7 +7,7 @@ restart. (The dissertation releases the reservation when the pod leaves Pending,
 in between.)
 """
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -22,6 +22,8 @@ from sinks.extender.strategy import target_load_packing
 
 _STAND_INS = {name: float(quantity.parse(amount)) for name, amount in pod.STAND_INS.items()}
 _SECOND_US = 1_000_000
+# A pod that has not run by then waits for something: an image, a volume, a ConfigMap that does not exist.
+_STUCK_US = 60 * _SECOND_US
 
 
 class Terms(NamedTuple):
@@ -51,6 +53,7 @@ class BoundPod:
         covered: A report shows it.
         bound_us: Time of the facts that reported the bind.
         moves: It would need another node if its own were removed.
+        stuck: It has not run long after its bind.
     """
 
     row: int
@@ -63,13 +66,14 @@ class BoundPod:
     covered: bool
     bound_us: int
     moves: bool
+    stuck: bool = False
 
 
 @dataclass(slots=True)
 class Pods:
     """All pods, and their sums by node in columns of `rows`.
 
-    Columns: `requested:<resource>`, `nonzero:cpu`, `nonzero:memory`, `pods`, `recent`.
+    Columns: `requested:<resource>`, `nonzero:cpu`, `nonzero:memory`, `pods`, `recent`, `stuck`.
 
     Attributes:
         rows: Names and rows of nodes.
@@ -77,7 +81,7 @@ class Pods:
         gone: Pods that a node's last report shows and that have ended since.
         terms: Rules for when a report shows a pod.
         pending: Pods that the API has and that are not bound; the values are of no use.
-        heard: Whether the API has reported any pod, so that `spazio watch` runs.
+        heard_us: Time of the newest facts. The watch has reported what the API had until then; 0: no watch has run.
     """
 
     rows: Rows
@@ -89,7 +93,8 @@ class Pods:
     reported_us: dict[int, int] = field(default_factory=dict)
     over: dict[str, int] = field(default_factory=dict)
     pending: dict[str, None] = field(default_factory=dict)
-    heard: bool = False
+    heard_us: int = 0
+    _waiting: deque[tuple[int, str]] = field(default_factory=deque)
 
     def is_new(self, facts: PodFacts) -> bool:
         """Tell whether facts are the first that say that a pod is bound and has not ended."""
@@ -102,7 +107,7 @@ class Pods:
         if (before is not None and facts.version <= before.version) or self.over.get(uid, -1) >= facts.version:
             return
         ended = facts.deleted or facts.phase in ("Succeeded", "Failed")
-        self.heard = True
+        self.heard_us = max(self.heard_us, facts.at_us)
         self.pending.pop(uid, None)
         if facts.node == UNBOUND and not ended:
             self.pending[uid] = None
@@ -115,6 +120,8 @@ class Pods:
         if before is not None and before.row == row and before.requests == facts.requests:
             before.version = facts.version
             before.running_us = before.running_us or self._running(facts)
+            if before.running_us is not None:
+                self._stick(before, stuck=False)
             self._cover(uid, before)
             return
         self._drop(uid)
@@ -148,6 +155,14 @@ class Pods:
         for uid in list(self.uncovered.get(row, ())):
             self._cover(uid, self.bound[uid])
 
+    def age(self, now_us: int) -> None:
+        """Mark the pods that have not run long after they were bound; their room stays reserved."""
+        while self._waiting and self._waiting[0][0] <= now_us - _STUCK_US:
+            bound_us, uid = self._waiting.popleft()
+            bound = self.bound.get(uid)
+            if bound is not None and bound.bound_us == bound_us and bound.running_us is None:
+                self._stick(bound, stuck=True)
+
     def trim(self, most: int) -> None:
         """Forget the oldest ended pods beyond `most`."""
         while len(self.over) > most:
@@ -172,6 +187,10 @@ class Pods:
         reported_us = self.reported_us.get(bound.row, 0)
         return bound.running_us is not None and reported_us >= bound.running_us + self.terms.settle_us
 
+    def _stick(self, bound: BoundPod, *, stuck: bool) -> None:
+        self.rows["stuck"][bound.row] += int(stuck) - int(bound.stuck)
+        bound.stuck = stuck
+
     def _count(self, bound: BoundPod, sign: int) -> None:
         self.reserved.add(bound.row, bound.kind, sign)
         self.rows["recent"][bound.row] += sign * bound.cpu
@@ -180,6 +199,7 @@ class Pods:
         self.bound[uid] = bound
         self._sum(bound, 1)
         self.uncovered[bound.row].add(uid)
+        self._waiting.append((bound.bound_us, uid))
         self._count(bound, 1)
         self._cover(uid, bound)
 
@@ -189,6 +209,7 @@ class Pods:
         if bound is None:
             return
         self._sum(bound, -1)
+        self._stick(bound, stuck=False)
         if not bound.covered:
             self.uncovered[bound.row].discard(uid)
             self._count(bound, -1)
@@ -216,7 +237,7 @@ def nonzero(requests: Mapping[str, float]) -> dict[str, float]:
 
 def columns() -> dict[str, float]:
     """Return the columns that pods need, and their values in an empty row."""
-    return {"pods": 0.0, "recent": 0.0, "nonzero:cpu": 0.0, "nonzero:memory": 0.0}
+    return {"pods": 0.0, "recent": 0.0, "stuck": 0.0, "nonzero:cpu": 0.0, "nonzero:memory": 0.0}
 
 
 def expected(requests: Mapping[str, float], limits: Mapping[str, float] | None = None) -> float:

@@ -3,7 +3,8 @@
 A reservation belongs to a pod's UID, so a pod has at most one; a new decision moves it. It ends when the pod is bound
 (the pod itself counts then, wherever it is), when the pod is deleted or has ended, when the scheduler asks about it
 again, and when it lapses, because no event tells of a decision that never led to a bind. `unconfirmed` limits those of
-pods that the API has not reported.
+pods that the API has not reported. While the API reports nothing, such a pod may be bound for long, so its reservation
+is held longer; once the API has reported that the pod waits, it is held as long as any other.
 
 The bucket has one message per node with all its reservations. A writer must know the sequence of the previous message,
 so concurrent writes of replicas are never lost. If messages of two nodes have the same pod, their order in the stream
@@ -34,11 +35,16 @@ class _Reservation:
 
 @dataclass(slots=True)
 class ReservationTable:
-    """All reservations, and their counts in the columns of `rows` that pods use too."""
+    """All reservations, and their counts in the columns of `rows` that pods use too.
+
+    Attributes:
+        life_us: Time for which a reservation is held for a pod that the API has reported.
+    """
 
     rows: Rows
     pods: Pods
     unconfirmed: Unconfirmed
+    life_us: int
     _by_uid: dict[str, _Reservation] = field(default_factory=dict)
     _stored: dict[int, tuple[int, dict[str, Held]]] = field(default_factory=dict)
     _lapsing: list[tuple[int, str]] = field(default_factory=list)
@@ -106,7 +112,7 @@ class ReservationTable:
         return {
             uid: held
             for uid, held in self._stored.get(row, (0, {}))[1].items()
-            if uid != but and held.until_us > now_us and not self._settled(uid, row, held, now_us)
+            if uid != but and self._end(uid, held) > now_us and not self._settled(uid, row, held, now_us)
         }
 
     def row_of(self, uid: str) -> int | None:
@@ -131,25 +137,26 @@ class ReservationTable:
         while self._lapsing and self._lapsing[0][0] <= now_us:
             until_us, uid = heapq.heappop(self._lapsing)
             reservation = self._by_uid.get(uid)
-            if reservation is not None and reservation.held.until_us <= until_us:
-                self.drop(uid)
+            if reservation is not None and self._end(uid, reservation.held) <= until_us:
+                self.release(uid)
                 lapsed.append(uid)
-        # Where no watch runs, no pod is ever confirmed.
-        for uid in self.unconfirmed.lapsed(now_us) if self.pods.heard else ():
+        # While no watch runs, no pod is confirmed: what counts is how far it has reported.
+        for uid in self.unconfirmed.lapsed(min(now_us, self.pods.heard_us)):
             self.release(uid)
             lapsed.append(uid)
         return lapsed
 
     def refusal(self, uid: str, row: int) -> str:
         """Return why a pod cannot have a reservation on a node; empty: it can."""
-        return "" if uid in self.pods.pending or not self.pods.heard else self.unconfirmed.refusal(row)
+        return "" if uid in self.pods.pending or not self.pods.heard_us else self.unconfirmed.refusal(row)
 
     def settle(self, uid: str) -> None:
         """Remove a pod's reservation if the pod is bound or has ended; confirm it if the pod waits."""
         if uid in self.pods.bound or uid in self.pods.over:
             self.drop(uid)
-        elif uid in self.pods.pending:
+        elif uid in self.pods.pending and uid in self.unconfirmed:
             self.unconfirmed.discard(uid)
+            heapq.heappush(self._lapsing, (self._end(uid, self._by_uid[uid].held), uid))
 
     def all(self) -> Iterator[tuple[str, int, Held]]:
         """Yield (uid, row, reservation)."""
@@ -162,6 +169,10 @@ class ReservationTable:
             if (reservation := self._by_uid.get(uid)) is not None and reservation.row == row:
                 yield reservation.held
 
+    def _end(self, uid: str, held: Held) -> int:
+        """Return when a reservation lapses."""
+        return held.until_us if uid in self.unconfirmed else min(held.until_us, held.at_us + self.life_us)
+
     def _settled(self, uid: str, row: int, held: Held, now_us: int) -> bool:
         """Tell whether every replica knows by now that a stored reservation has ended."""
         reservation, bound = self._by_uid.get(uid), self.pods.bound.get(uid)
@@ -169,8 +180,9 @@ class ReservationTable:
             return reservation.row != row
         if bound is not None:
             return bound.bound_us < now_us - _SETTLED_US
-        unreported = self.pods.heard and uid not in self.pods.pending
-        return uid in self.pods.over or (unreported and self.unconfirmed.is_over(held.at_us, now_us))
+        if uid in self.pods.over or uid in self.pods.pending:
+            return uid in self.pods.over
+        return self.unconfirmed.is_over(held.at_us, min(now_us, self.pods.heard_us))
 
     def _take(self, uid: str, reservation: _Reservation) -> None:
         before = self._by_uid.get(uid)
@@ -189,7 +201,7 @@ class ReservationTable:
         self._count(reservation, 1)
         if uid not in self.pods.pending:
             self.unconfirmed.add(uid, reservation.row, reservation.held.at_us)
-        heapq.heappush(self._lapsing, (reservation.held.until_us, uid))
+        heapq.heappush(self._lapsing, (self._end(uid, reservation.held), uid))
 
     def _dropped(self, uid: str, reservation: _Reservation) -> bool:
         """Tell whether this replica released this reservation; a node's message repeats it until it is rewritten."""

@@ -3,7 +3,8 @@
 A client can ask about pods that do not exist, and each answer would reserve room until it lapses.
 kube-scheduler asks about a pod at about the time at which the watch reports it. A reservation of a true pod is
 therefore unconfirmed for a moment only, and these limits do not reach it. If the watch is far behind, the pod waits and
-is asked about again.
+is asked about again. While the watch is away, nothing tells true pods from invented ones, so reservations do not end
+before it has reported what came later, or their own time is over, which is longer then.
 """
 
 from collections import Counter
@@ -31,6 +32,9 @@ class Unconfirmed:
         self._row: dict[str, int] = {}
         self._on_row: Counter[int] = Counter()
 
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._row
+
     def __len__(self) -> int:
         return len(self._row)
 
@@ -52,18 +56,18 @@ class Unconfirmed:
             del self._on_row[row]
         UNCONFIRMED.set(len(self))
 
-    def lapsed(self, now_us: int) -> list[str]:
-        """Return the pods whose reservation has lived for too long without confirmation."""
+    def lapsed(self, reported_us: int) -> list[str]:
+        """Return the pods without confirmation although the watch has reported what was long after the decision."""
         uids = []
         for uid, until_us in self._until_us.items():
-            if until_us > now_us:
+            if until_us > reported_us:
                 break
             uids.append(uid)
         return uids
 
-    def is_over(self, at_us: int, now_us: int) -> bool:
+    def is_over(self, at_us: int, reported_us: int) -> bool:
         """Tell whether every replica has removed a reservation of that time, unless the watch has reported its pod."""
-        return at_us + self._life_us + _LATE_US <= now_us
+        return at_us + self._life_us + _LATE_US <= reported_us
 
     def refusal(self, row: int) -> str:
         """Return why no other unconfirmed reservation can be made on a node; empty: one can."""

@@ -62,7 +62,7 @@ class Availability:
 
 def _learning(nodes: Candidates) -> Mask:
     """Return (nodes,) True where a pod is there, or on its way, whose kind's cost is an assumption still."""
-    return nodes.unseen & ((nodes.reserved > 0) | (nodes.running > 0))
+    return nodes.unseen & ((nodes.starting > 0) | (nodes.running > 0))
 
 
 def _beyond(pod: Pod, nodes: Candidates) -> Mask:

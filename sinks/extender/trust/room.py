@@ -22,5 +22,5 @@ def has(cluster_state: ClusterState, facts: PodFacts, now_us: int) -> bool:
     pod = stranded.pod(facts.workload, facts.requests)
     nodes = cluster_state.candidates(pod, [facts.node], rows, now_us)
     if cluster_state.reservations.row_of(facts.pod) == rows[0]:
-        nodes = replace(nodes, reserved=nodes.reserved - 1)
+        nodes = replace(nodes, reserved=nodes.reserved - 1, starting=nodes.starting - 1)
     return not Availability().refuse(pod, nodes)

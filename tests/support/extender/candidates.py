@@ -55,6 +55,7 @@ def nodes(count: int, **fields: Any) -> Candidates:
         "unpredicted": {"cpu": np.zeros(count), "memory": np.zeros(count)},
     }
     fields.setdefault("sure", fields.get("room", unknown))
+    fields.setdefault("starting", fields.get("reserved", 0))
     for name in ("room", "cores", "usage_cpu", "price", "median_price", "interruption_rate"):
         defaults[name] = unknown
     for name, value in fields.items():

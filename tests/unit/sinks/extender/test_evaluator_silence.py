@@ -43,6 +43,31 @@ def test_pods_whose_evidence_is_awaited_count_only_while_their_node_reports() ->
     assert seen(replica, ["a"], workload="big").running.tolist() == [0.0]
 
 
+def test_pods_that_wait_long_for_something_are_no_evidence_to_come_and_keep_their_room() -> None:
+    replica = Replica(given(), Clock())
+    state, clock = replica.cluster_state, replica.clock
+    state.report(report("a", START, 60.0))
+    for uid in ("never", "late"):
+        state.pods.hear(pod(uid, 1, node="a"))
+
+    def counted() -> list[float]:
+        state.pods.age(clock.now_us)
+        result = seen(replica, ["a"], workload="new")
+        return [*result.starting.tolist(), *result.reserved.tolist()]
+
+    clock.pass_seconds(59)
+    assert counted() == [2.0, 2.0]
+    clock.pass_seconds(2)
+    assert counted() == [0.0, 2.0]
+    state.pods.hear(pod("late", 2, node="a", phase="Running", at_us=clock.now_us))
+    assert counted() == [1.0, 2.0]
+    state.pods.hear(pod("never", 2, node="a", deleted=True))
+    assert counted() == [1.0, 1.0]
+    clock.pass_seconds(4)
+    state.report(report("a", clock.now_us, 59.0))
+    assert counted() == [0.0, 0.0]
+
+
 def test_a_silent_node_keeps_its_capacity_less_the_pods_that_came_and_with_those_that_went() -> None:
     replica = Replica(given(), Clock())
     replica.cluster_state.pods.hear(pod("old", 1, node="a", phase="Running", ready_us=START - 60 * SECOND))
@@ -126,6 +151,26 @@ def test_a_node_that_is_gone_is_unknown_and_its_row_is_given_away() -> None:
     replica.cluster_state.report(report("b", START, 1.0))
     assert seen(replica, ["b"]).room.tolist() == [1.0]
     assert np.isnan(seen(replica, ["a"]).room).all()
+
+
+def test_the_end_of_an_earlier_node_of_the_same_name_takes_nothing_from_the_new_one() -> None:
+    replica = Replica(given(), Clock())
+    replica.cluster_state.describe(node("a", 7, uid="second"))
+    replica.cluster_state.report(report("a", START, 5.0))
+    replica.cluster_state.describe(node("a", 6, uid="first", deleted=True))
+    assert replica.cluster_state.nodes() == ["a"]
+    assert seen(replica, ["a"]).room.tolist() == [5.0]
+
+
+def test_kinds_of_pods_that_ended_are_forgotten_with_their_node() -> None:
+    replica = Replica(given(), Clock())
+    reported_with_two_small_pods(replica, 4.0, {"small": (8.0, 8.0)})
+    replica.cluster_state.pods.hear(pod("p0", 2, node="a", deleted=True, at_us=START + SECOND, workload="small"))
+    replica.cluster_state.pods.hear(pod("p1", 2, node="a", deleted=True, at_us=START + SECOND, workload="small"))
+    assert [kind for kind, _ in replica.cluster_state.pods.gone.columns()] == ["small"]
+    replica.cluster_state.sweep(START + 3600 * SECOND)
+    assert len(replica.cluster_state.rows) == 0
+    assert not list(replica.cluster_state.pods.gone.columns())
 
 
 async def test_what_was_held_on_a_node_that_is_gone_is_not_of_the_node_that_has_its_row() -> None:

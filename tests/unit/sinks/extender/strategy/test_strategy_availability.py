@@ -45,6 +45,8 @@ def test_of_pods_of_unknown_cost_a_node_takes_one_until_it_has_seen_what_that_ta
     nodes = candidates.nodes(5, room=[9] * 5, reserved=[0, 1, 1, 0, 0], running=[0, 0, 0, 1, 1], unseen=unseen)
     refused = Availability().refuse(candidates.pod(), nodes)
     assert {reason: mask.tolist() for reason, mask in refused.items()} == {LEARNING: [False, True, False, True, False]}
+    waiting = candidates.nodes(1, room=[9], reserved=[1], starting=[0], unseen=[True])
+    assert not Availability().refuse(candidates.pod(), waiting), "what waits for long will tell nothing soon"
     for index in (1, 3):
         assert "unknown cost" in Availability().needs(candidates.pod(), nodes, index)[0]
 

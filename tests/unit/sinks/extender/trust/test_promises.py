@@ -21,7 +21,7 @@ class Tracked(Replica):
         own = self.settings.extender
         self.promises = PromiseTracker(own, self.cluster_state, name, lambda: self.clock.now_us / 1e6)
         self._pods = 0
-        self.cluster_state.pods.heard = True
+        self.cluster_state.pods.heard_us = START
 
     def report(self, name: str, excess: float | None = 0.0, **changed: Any) -> None:
         self.cluster_state.report(report(name, self.clock.now_us, 1.0, excess=excess, **TIGHT | changed))

@@ -22,8 +22,8 @@ def watched(rooms: dict[str, float], clock: Clock | None = None, bucket: Bucket 
     return replica
 
 
-def see(replica: Replica, uid: str, version: int = 2, where: str = UNBOUND) -> None:
-    replica.cluster_state.pods.hear(pod(uid, version, node=where))
+def see(replica: Replica, uid: str, *, at_us: int = START) -> None:
+    replica.cluster_state.pods.hear(pod(uid, 2, at_us=at_us))
     replica.cluster_state.reservations.settle(uid)
 
 
@@ -76,8 +76,27 @@ async def test_pods_that_the_watch_never_reported_hold_room_on_a_node_for_a_few_
     assert "has not reported this pod, and 16 such pods hold room on the node" in placed[-1].error
     assert len(replica.cluster_state.reservations) == 16
     replica.clock.pass_seconds(10.1)
+    assert (await replica.selector.filter(asked("q"), ["a"])).error, "nothing says that the watch runs"
+    replica.cluster_state.pods.hear(pod("later", 1, node=UNBOUND, at_us=replica.clock.now_us))
     assert not (await replica.selector.filter(asked("q"), ["a"])).error
     assert len(replica.cluster_state.reservations) == 1
+
+
+async def test_while_the_watch_is_away_no_room_is_given_twice_however_long_a_pod_takes_to_start() -> None:
+    replica = watched({"a": 12.0})
+    placed = 0
+    for second in range(240):
+        placed += await replica.place(f"p{second}", ["a"]) == "a"
+        replica.clock.pass_seconds(1)
+        replica.cluster_state.report(report("a", replica.clock.now_us, 12.0))
+        replica.cluster_state.reservations.lapse(replica.clock.now_us)
+    assert placed == 12
+    # It is back: what is bound counts as such, what waits has had its time, the rest is unknown to it.
+    replica.cluster_state.pods.hear(pod("p0", 1, node="a", at_us=replica.clock.now_us))
+    see(replica, "p1", at_us=replica.clock.now_us)
+    replica.cluster_state.reservations.settle("p0")
+    replica.cluster_state.reservations.lapse(replica.clock.now_us)
+    assert len(replica.cluster_state.reservations) == 0
 
 
 async def test_there_is_a_limit_in_total_too() -> None:
@@ -100,6 +119,7 @@ async def test_a_pod_that_the_watch_reported_is_placed_whatever_others_invent_an
     see(replica, "after")
     assert not (await replica.selector.filter(asked("after"), ["a"])).error
     replica.clock.pass_seconds(20)
+    see(replica, "later", at_us=replica.clock.now_us)
     replica.cluster_state.reservations.lapse(replica.clock.now_us)
     assert {uid for uid, _, _ in replica.cluster_state.reservations.all()} == {"before", "after"}
 
@@ -125,7 +145,7 @@ async def test_what_lapsed_unconfirmed_comes_back_neither_here_nor_with_another_
     assert len(second.cluster_state.reservations) == 3
     clock.pass_seconds(16)
     for replica in (first, second):
-        see(replica, "q")
+        see(replica, "q", at_us=clock.now_us)
     await second.place("q", ["a"])
     first.store.listen()
     for replica in (first, second):

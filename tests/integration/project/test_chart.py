@@ -136,6 +136,18 @@ def test_settings_reach_all_components_and_addresses_all_policies() -> None:
             assert "10.0.0.2/32" in yaml.safe_dump(result[key][1])
 
 
+def test_a_nats_server_outside_is_reached_at_its_port_by_all_that_speak_with_one() -> None:
+    own = {"settings": {"SPAZIO_NATS_URL": "tls://nats.example:5222"}, "nats": {"cidrs": ["10.0.0.9/32"], "port": 5222}}
+    result = rendered(components={"nats": {"enabled": False}}, **own)
+    policies = {
+        key[2]: thing for key, thing in result.items() if key[0] == "NetworkPolicy" and "egress" in thing["spec"]
+    }
+    assert len(policies) == 9
+    for name, policy in policies.items():
+        (rule,) = [each for each in policy["spec"]["egress"] if each["ports"] == [{"port": 5222}]]
+        assert {"ipBlock": {"cidr": "10.0.0.9/32"}} in rule["to"], name
+
+
 def test_volumes_have_the_size_and_class_that_is_asked_for() -> None:
     storage = {"storage": {"size": "7Gi", "className": "fast"}}
     result = rendered(components={"nats": storage, "history": storage})
@@ -217,6 +229,7 @@ def test_monitoring_has_the_rules_and_dashboards_of_the_project() -> None:
         ({"settings": {"LOG_LEVEL": "debug"}}, "settings"),
         ({"controlPlane": {"cidrs": ["10.0.0.1"]}}, "cidrs"),
         ({"controlPlane": {"cidrs": []}}, "cidrs"),
+        ({"nats": {"cidrs": ["nats.example"]}}, "cidrs"),
     ],
 )
 def test_values_that_mean_nothing_are_refused_by_name(values: dict[str, Any], message: str) -> None:

@@ -16,7 +16,8 @@ yes
 {{- end -}}
 {{- end -}}
 
-{{- /* Puts the networks of the control plane where the manifests have their placeholder; changes the policy. */ -}}
+{{- /* Puts the networks of the control plane where the manifests have their placeholder, and those of a NATS server outside beside
+   the one of the manifests; changes the policy. */ -}}
 {{- define "spazio.network" -}}
 {{- $blocks := list -}}
 {{- range .cidrs -}}
@@ -27,6 +28,18 @@ yes
 {{- range (get $.object.spec . | default list) -}}
 {{- if eq (get . $side | toJson) `[{"ipBlock":{"cidr":"192.0.2.1/32"}}]` -}}
 {{- $_ := set . $side $blocks -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if .outside.cidrs -}}
+{{- range (get $.object.spec "egress" | default list) -}}
+{{- if eq (.ports | toJson) `[{"port":4222}]` -}}
+{{- $servers := .to -}}
+{{- range $.outside.cidrs -}}
+{{- $servers = append $servers (dict "ipBlock" (dict "cidr" .)) -}}
+{{- end -}}
+{{- $_ := set . "to" $servers -}}
+{{- $_ := set . "ports" (list (dict "port" $.outside.port)) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -161,6 +161,7 @@ def test_each_workload_mounts_its_own_secret_and_no_other(name: str) -> None:
     assert set(secrets) == {"credentials"} | ({"tls"} if name in ("extender", "kubernetes") else set())
     assert [volume for volume, secret in secrets.items() if "optional" in secret] == ["tls"] * (name == "kubernetes")
     assert PODS[name]["securityContext"]["fsGroup"] == 10001  # without it the file is root's alone
+    assert PODS[name]["securityContext"]["runAsUser"] != PODS["agent"]["securityContext"]["runAsUser"]
     mount = mounts["credentials"]
     assert mount["readOnly"] is True
     assert f"{mount['mountPath']}/nats.creds" == settings["SPAZIO_NATS_CREDENTIALS"]

@@ -1,6 +1,7 @@
 """Values of SQL as values of JSON."""
 
 import base64
+import itertools
 import math
 from collections.abc import Sequence
 from datetime import date, datetime, time, timedelta
@@ -9,8 +10,16 @@ from uuid import UUID
 
 
 def distinct(names: Sequence[str]) -> list[str]:
-    """Number repeated names, so that each is a key of its own."""
-    return [name if name not in names[:at] else f"{name}_{names[:at].count(name)}" for at, name in enumerate(names)]
+    """Number repeated names, so that each is a key of its own.
+
+    >>> distinct(["a", "a", "b", "a_1", "a"])
+    ['a', 'a_1', 'b', 'a_1_1', 'a_2']
+    """
+    taken = dict[str, None]()
+    for name in names:
+        free = (f"{name}_{number}" for number in itertools.count(1))
+        taken[name if name not in taken else next(each for each in free if each not in taken)] = None
+    return list(taken)
 
 
 def value(given: object) -> object:

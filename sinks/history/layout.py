@@ -134,7 +134,7 @@ def write(path: Path, content: bytes) -> Path:
     Raises:
         OSError: The disk is full or read-only; no file is left behind.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    _make(path.parent)
     temporary = hidden(path)
     try:
         with temporary.open("wb") as file:
@@ -146,6 +146,15 @@ def write(path: Path, content: bytes) -> Path:
             temporary.unlink()
         raise
     return temporary
+
+
+def _make(folder: Path) -> None:
+    """Make a folder, and sync the entries of those that it lies in where they are new."""
+    if folder.is_dir():
+        return
+    _make(folder.parent)
+    folder.mkdir(exist_ok=True)
+    sync(folder.parent)
 
 
 def settle(temporary: Path, path: Path) -> None:

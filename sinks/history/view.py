@@ -1,7 +1,8 @@
 """DuckDB views over the files.
 
 `history.duckdb` has only views. After its creation nothing opens it for writing, so any number of processes can read it
-at any time. `connect` copies them from there, since to create them takes DuckDB ten times as long.
+at any time. A restricted connection copies them from there, since to create them takes DuckDB ten times as long; what
+somebody else may have written there can harm no other.
 """
 
 import hashlib
@@ -102,7 +103,7 @@ def _connected(directory: Path, restricted: bool, writable: Path | None) -> duck
     with interruption.interruptible(connection):
         if restricted:
             sandbox.prepare(connection)
-        if not _copied(connection, directory):
+        if not (restricted and _copied(connection, directory)):
             _views(connection, directory)
         if restricted:
             sandbox.confine(connection, directory, writable)

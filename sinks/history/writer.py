@@ -22,11 +22,11 @@ from schemas.messages.base import Message
 from sinks.history import layout, parquet
 from sinks.history import table as tables
 from sinks.history.chunk import Chunks
-from sinks.history.continuity.epoch import Position
+from sinks.history.continuity.epoch import Earlier, Position
 from sinks.history.continuity.gap import Gaps
 from sinks.history.continuity.quota import MessageQuota
 from sinks.history.continuity.repeated import REPEATED, RepublishedRows
-from sinks.history.continuity.repetition import CopyDetector
+from sinks.history.continuity.repetition import MOST_BETWEEN, CopyDetector
 from sinks.history.layout import Name
 
 log = logging.getLogger(__name__)
@@ -102,7 +102,10 @@ class Writer:
         self._seen = self._cursor
         self._repetition = CopyDetector()
         self._position = position or Position(created, Mark(self._cursor))
-        self._repeated = RepublishedRows(directory, self._position.earlier, time.time_ns() // 1000)
+        # A producer sends again what the server stored before it went away, which may be written already.
+        now_us = time.time_ns() // 1000
+        before = Earlier(created, max(0, self._cursor - MOST_BETWEEN), now_us)
+        self._repeated = RepublishedRows(directory, [*self._position.earlier, before], now_us)
         self.gaps = Gaps(stream, self._position.pace)
         self._quota, self._node_messages = MessageQuota(), window().node_messages
         self._account = LEDGER.account("history rows", stream)
@@ -200,7 +203,7 @@ class Writer:
         while self._sealed is not None or self._open.last:
             if self._sealed is None:
                 self._sealed, self._open = self._open, _Batch()
-                self._sealed.window = self._window()
+                self._sealed.window = _not_before(self._window(), self._sealed.stored_us)
                 self._sealed.sealed_us = time.time_ns() // 1000
                 self._node_messages = self._sealed.window.node_messages
             # A failed batch is written again unchanged, under the same names: files of the earlier attempt are
@@ -269,6 +272,11 @@ def _tidied(directory: Path) -> list[tuple[Path, Name]]:
     for folder in {path.parent for path, _ in layout.files(directory)}:
         layout.remove_contained(folder)
     return list(layout.files(directory))
+
+
+def _not_before(window: Window, stored_us: int) -> Window:
+    """Return a window that takes what the server stored by then, since this machine's clock may be set late."""
+    return window._replace(latest_us=max(window.latest_us, stored_us))
 
 
 def _on_time(batch: _Batch, table: str, frame: pl.DataFrame) -> pl.DataFrame:

@@ -183,7 +183,7 @@ def _execute(connection: duckdb.DuckDBPyConnection, text: str, output: _Output, 
     except duckdb.PermissionException as error:
         clean.complain(f"{error}\nStatements only read the history; --unrestricted lets them do anything")
         return False
-    except duckdb.Error as error:
+    except (duckdb.Error, OverflowError) as error:  # an interval may be longer than Python's
         clean.complain(error)
         return False
     return True

@@ -34,6 +34,7 @@ COLUMNS = (
 _TURN_SECONDS = 1.0
 _TOTALS_SECONDS = 2.0
 _IDLE_SECONDS = 20.0  # after the last page has closed, in case it was only reloaded
+_SPARE_CLASSES = 64  # which come and go, as those of jobs, until all are counted again
 _encode = msgspec.json.encode
 
 
@@ -47,6 +48,7 @@ class ClusterFeed:
         self._rows: dict[str, Availability] = {}
         self._facts: dict[str, NodeFacts] = {}
         self._classes: dict[str, int] = {}
+        self._most_classes = 0
         self._pages: set[asyncio.Queue[bytes]] = set()
         self._following = 0  # pages, also those that wait for the first answer
         self._reading: asyncio.Task[None] | None = None
@@ -121,8 +123,11 @@ class ClusterFeed:
             changed = await newest.changes(cache, 0.5 if self._whole.is_set() else 1.0)
             new_facts = await newest.changes(facts, 0.01)
             gone = self._take(changed, new_facts)
-            if not self._whole.is_set():  # also pages that were open before the connection broke
+            if not self._whole.is_set() or len(self._classes) > self._most_classes:
+                # Also for pages that were open before the connection broke. Classes that no node has any more go.
+                self._classes = {}
                 self._send(self._event("nodes", self._nodes(self._rows.values(), full=True)))
+                self._most_classes = 2 * len(self._classes) + _SPARE_CLASSES
                 self._whole.set()
             elif changed:
                 self._send(self._event("nodes", self._nodes(changed.values(), full=False)))

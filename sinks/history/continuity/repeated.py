@@ -1,8 +1,9 @@
-"""Rows that are published again after a server came back with less than it had.
+"""Rows that are published again after a server came back, with less than it had, or after the history started again.
 
-The history has rows of messages that the server has lost. Their publishers may publish them again: a producer that
-missed the acknowledgement, a processor that folds its input again from an older checkpoint. They have other sequences
-then, so they are recognized by their content: all texts and integers of the row except its sequence.
+The history has rows of messages that the server has lost, and of messages that it remembers no more. Their publishers
+may publish them again: a producer that missed the acknowledgement, a processor that folds its input again from an older
+checkpoint. They have other sequences then, so they are recognized by their content: all texts and integers of the row
+except its sequence.
 """
 
 from collections.abc import Sequence
@@ -19,14 +20,14 @@ REPEATED = Counter("spazio_history_repeated_rows_total", "rows left out because 
 
 
 class RepublishedRows:
-    """Rows of ended epochs that their stream has lost, for some minutes."""
+    """Rows that may come again, for some minutes."""
 
     def __init__(self, directory: Path, earlier: Sequence[Earlier], now_us: int) -> None:
         """Read them from the files.
 
         Args:
             directory: Folder of the history.
-            earlier: Ended epochs.
+            earlier: Epochs that ended, and what was written last; rows beyond the sequences `kept` may come again.
             now_us: Time in microseconds since the epoch; those that ended long ago are left out.
 
         Raises:
@@ -61,7 +62,12 @@ class RepublishedRows:
 def _keys_of(path: Path, table: Table, kept: int) -> pl.DataFrame:
     names = [name for name, kind in table.schema.items() if kind in (pl.String, pl.Int64)]
     try:
-        rows = pl.read_parquet(path, columns=[*names, "sequence"], hive_partitioning=False)
+        rows = (
+            pl.scan_parquet(path, hive_partitioning=False)
+            .filter(pl.col("sequence") > kept)
+            .select(names)
+            .collect(engine="streaming")
+        )
     except (pl.exceptions.PolarsError, FileNotFoundError):
         return pl.DataFrame(schema={name: table.schema[name] for name in names})  # damaged, or of another version
-    return rows.filter(pl.col("sequence") > kept).select(names).cast({name: table.schema[name] for name in names})
+    return rows.cast({name: table.schema[name] for name in names})

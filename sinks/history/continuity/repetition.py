@@ -17,7 +17,7 @@ from schemas.messages.telemetry import Block, PodUsageBlock
 from sinks.history.table import Table
 
 # Most messages between an original and its copy: one message of each producer when the server returns.
-_KEPT = 16_384
+MOST_BETWEEN = 16_384
 _LINES = 4  # of a node in a table: its boot, the one before, and others under its name
 _SPAN = 1024  # seconds of a line in which copies are known
 _ALL = (1 << _SPAN) - 1
@@ -62,7 +62,7 @@ class _Followed:
 class CopyDetector:
     """Detects copies of messages, with bounded memory per table and node of the last hour."""
 
-    def __init__(self, kept: int = _KEPT, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, kept: int = MOST_BETWEEN, clock: Callable[[], float] = time.monotonic) -> None:
         self._kept, self._clock = kept, clock
         self._followed: OrderedDict[tuple[str, str], _Followed] = OrderedDict()  # what was heard last comes last
         self._identities: dict[str, OrderedDict[Hashable, None]] = {}

@@ -2,7 +2,9 @@
 
 import asyncio
 import threading
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
@@ -67,7 +69,7 @@ class Folder:
             raise Unanswerable(
                 f"the query took longer than {seconds:g} s; ask for a shorter time or fewer nodes"
             ) from None
-        except (duckdb.Error, TypeError) as error:
+        except (duckdb.Error, TypeError, OverflowError) as error:
             raise Unanswerable(str(error)) from error
 
     def _shared(self) -> duckdb.DuckDBPyConnection:
@@ -96,9 +98,14 @@ def _parsed(connection: duckdb.DuckDBPyConnection, statement: str) -> duckdb.Sta
     return parsed[0]
 
 
+def _fetched(connection: duckdb.DuckDBPyConnection, query: str, most: int) -> tuple[list[Any], list[Any]]:
+    # Rows come as they are read, so a file may be gone when the query begins, or later.
+    result = connection.execute(query)
+    return result.description or [], result.fetchmany(most)
+
+
 def _answered(connection: duckdb.DuckDBPyConnection, parsed: duckdb.Statement, rows: int, seconds: float) -> Answer:
     with interruption.interruptible(connection, seconds):
-        result = view.retried(lambda: connection.execute(parsed.query))
-        names = plain.distinct([column[0] for column in result.description or ()])
-        fetched = result.fetchmany(rows + 1)
+        description, fetched = view.retried(partial(_fetched, connection, parsed.query, rows + 1))
+    names = plain.distinct([column[0] for column in description])
     return Answer(names, [[plain.value(cell) for cell in row] for row in fetched[:rows]], len(fetched) > rows)

@@ -83,6 +83,22 @@ async def test_a_page_gets_the_names_of_nodes_that_have_expired(
         assert await event(answer, "gone") == [given[1].node]
 
 
+async def test_classes_that_no_node_has_any_more_are_sent_to_no_page(
+    client: Client, settings: Settings, web: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_feed, "_TURN_SECONDS", 0.02)
+    monkeypatch.setattr(cluster_feed, "_SPARE_CLASSES", 3)
+    (row, *_) = rows(1)
+    (room, *_) = (row.classes or {}).values()
+    async with served(client, settings) as address, web.get(f"{address}/api/cluster") as answer:
+        await events(answer, 1)
+        for number in range(12):
+            await cache(client, [row.model_copy(update={"classes": {f"jobs/{number}": room}})])
+            classes = (await event(answer, "nodes"))["classes"]
+            assert classes[-1] == f"jobs/{number}"
+            assert len(classes) <= 6
+
+
 async def test_open_pages_get_all_nodes_again_after_the_feed_has_read_them_again(
     client: Client, settings: Settings, web: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

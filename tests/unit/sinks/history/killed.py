@@ -12,7 +12,7 @@ HOUR = 3600
 
 
 def query(directory: Path, sql: str) -> list[tuple[object, ...]]:
-    with view.connect(directory) as connection:
+    with view.connect(directory, restricted=True) as connection:
         return connection.execute(sql).fetchall()
 
 

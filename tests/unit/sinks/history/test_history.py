@@ -181,7 +181,6 @@ def test_a_file_that_is_gone_before_it_is_opened_fails_no_connection(
     feed(target, range(3))
     target.flush()
     view.create(tmp_path)
-    (tmp_path / view.FILE).unlink()  # so that each connection creates its views
     (file,) = (path for path, _ in layout.files(tmp_path) if path.parents[2].name == "samples")
     content, met = file.read_bytes(), threading.Event()
     many = [file.with_name(f"2{number:02}{file.name}") for number in range(40)]

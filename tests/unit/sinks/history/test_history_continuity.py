@@ -31,7 +31,7 @@ def value(counter: Counter, *labels: str) -> float:
 
 
 def counted(directory: Path, sql: str) -> int:
-    with view.connect(directory) as connection:
+    with view.connect(directory, restricted=True) as connection:
         row = connection.execute(sql).fetchone()
     return int(row[0]) if row else -1
 
@@ -56,6 +56,21 @@ def test_events_of_very_many_hours_cost_few_files_and_are_all_stored(tmp_path: P
     assert value(ODD) - before == 700 - 23
     assert counted(tmp_path, "SELECT count(*) FROM containers") == 710
     assert counted(tmp_path, "SELECT count(*) FROM containers WHERE node = 'n' AND hour(time) <> hour") == 0
+
+
+def test_what_a_producer_sends_again_after_the_history_started_again_is_stored_once(tmp_path: Path) -> None:
+    """The server stored it and went away before it could say so, longer than it remembers ids."""
+    target = Writer(tmp_path, "S", CREATED, 1)
+    for second in range(10):
+        put(target, second + 1, second)
+    target.flush()
+    again, before = Writer(tmp_path, "S", CREATED, 1), value(REPEATED, "samples")
+    for sequence, second in enumerate((8, 9, 10, 11), 11):
+        put(again, sequence, second)
+    again.flush()
+    assert value(REPEATED, "samples") - before == 20
+    assert counted(tmp_path, "SELECT count(*) FROM samples") == 120
+    assert counted(tmp_path, "SELECT count(DISTINCT seq) FROM samples") == 12
 
 
 def test_a_node_beyond_its_quota_is_refused_and_the_others_are_stored(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ class Stream:
 
     def ask(self, sql: str) -> list[tuple[object, ...]]:
         self.writer.flush()
-        with view.connect(self.folder) as connection:
+        with view.connect(self.folder, restricted=True) as connection:
             return connection.execute(sql).fetchall()
 
 
@@ -54,7 +54,7 @@ def test_a_connection_has_the_views_of_its_version_and_folder_whatever_the_file_
     folder, moved = tmp_path / "history", tmp_path / "moved"
 
     def views(directory: Path) -> list[tuple[object, ...]]:
-        with view.connect(directory) as connection:
+        with view.connect(directory, restricted=True) as connection:
             asked = "SELECT view_name, column_count, contains(sql, ?) FROM duckdb_views() WHERE NOT internal ORDER BY 1"
             return connection.execute(asked, [f"{folder}/"]).fetchall()
 

@@ -67,12 +67,13 @@ def availability(sequence: int) -> Availability:
 
 
 def writer(directory: Path, first: int = 1) -> Writer:
-    view.create(directory)
+    if view.version(directory) is None:
+        view.create(directory)
     return Writer(directory, "S", CREATED, first)
 
 
 def exactly(directory: Path, sequences: list[int]) -> bool:
-    with view.connect(directory) as connection:
+    with view.connect(directory, restricted=True) as connection:
         samples = connection.execute("SELECT seq, count(*) FROM samples GROUP BY 1 ORDER BY 1").fetchall()
         available = connection.execute("SELECT seq, count(*) FROM availability GROUP BY 1 ORDER BY 1").fetchall()
     return samples == [(s, 10) for s in sequences if s % 2] and available == [(s, 1) for s in sequences if not s % 2]

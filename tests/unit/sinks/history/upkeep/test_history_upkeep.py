@@ -40,7 +40,7 @@ def made(directory: Path, *seconds: int) -> Writer:
 
 
 def seconds_of(directory: Path) -> list[int]:
-    with view.connect(directory) as connection:
+    with view.connect(directory, restricted=True) as connection:
         rows = connection.execute("SELECT seq, count(*) FROM samples GROUP BY 1 ORDER BY 1").fetchall()
     assert all(count == 10 for _, count in rows), rows
     return [seq - 1000 for seq, _ in rows]

@@ -147,7 +147,7 @@ def test_killed_at_any_step_of_the_upkeep_no_row_is_lost_or_rolled_up_twice(tmp_
     history(tmp_path / "begun", range(4, 12), first=9)
     folder, killed = tmp_path / "folder", 0
     view.create(folder)
-    with view.connect(folder) as connection:
+    with view.connect(folder, restricted=True) as connection:
         for number in range(200):
             shutil.rmtree(folder)
             shutil.copytree(tmp_path / "begun", folder)

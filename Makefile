@@ -61,7 +61,7 @@ test: .venv/.dev
 test-all: test
 	@$(MAKE) test-slow
 test-slow: .venv/.dev
-	$(BIN)/python -m pytest -q -n 3 $(BY_FILE) $(END_AFTER)=900 -m "slow and not alone"
+	$(BIN)/python -m pytest -q -n 3 $(BY_FILE) $(END_AFTER)=900 -m "slow and not alone" tests
 	$(BIN)/python -m pytest -q $(END_AFTER)=900 -m "slow and alone" tests/e2e
 check: .venv/.dev
 	$(BIN)/ruff format --check .

@@ -28,6 +28,14 @@ hypothesis.settings.load_profile("untimed")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no file of tests without a slow one where slow tests alone are wanted."""
+    if not str(config.option.markexpr).startswith("slow") or collection_path.suffix != ".py":
+        return None
+    text = collection_path.read_text()
+    return None if "mark.slow" in text or "mark.cases" in text else True
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark all cases but the first of each test that is marked `cases` as slow, and end coroutines that hang."""

@@ -11,7 +11,7 @@ _NODES = 150
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 
-@pytest.mark.parametrize(("cluster", "seconds"), [(False, 60), (True, 30)], ids=["one server", "cluster of three"])
+@pytest.mark.parametrize(("cluster", "seconds"), [(False, 45), (True, 30)], ids=["one server", "cluster of three"])
 async def test_whatever_dies_rows_are_those_of_an_undisturbed_replay(
     tmp_path: Path, cluster: bool, seconds: int
 ) -> None:

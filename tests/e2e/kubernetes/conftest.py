@@ -1,6 +1,8 @@
-"""A control plane for each test that asks for one."""
+"""A control plane for each test that asks for one, as if it had just been made: tests of a file take turns with it."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,12 +13,20 @@ from tests.e2e.kubernetes.control_plane import ControlPlane, Kubectl
 from tests.e2e.kubernetes.watch.watching import Watch
 
 
-@pytest.fixture
-def plane(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
+@pytest.fixture(scope="module")
+def planes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., ControlPlane]]:
+    """Return the control plane with these flags of the API server; it is made for the first test that asks for it."""
     if reason := lab.missing():
         pytest.skip(reason)
-    with lab.control_plane(tmp_path / "plane", *getattr(request, "param", ())) as running:
-        yield running
+    with ExitStack() as running:
+        yield cache(lambda *flags: running.enter_context(lab.control_plane(tmp_path_factory.mktemp("plane"), *flags)))
+
+
+@pytest.fixture
+def plane(planes: Callable[..., ControlPlane], request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
+    running = planes(*getattr(request, "param", ()))
+    yield running
+    running.clear()
 
 
 @pytest.fixture

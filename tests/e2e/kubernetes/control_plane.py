@@ -7,6 +7,7 @@ import asyncio
 import base64
 import json
 import os
+import re
 import shutil
 import socket
 import ssl
@@ -23,6 +24,8 @@ import aiohttp
 
 PROGRAMS = Path(__file__).parents[3] / ".tools" / "kube"
 _ADMIN, _STRANGER, _NOBODY = "admin-token", "stranger-token", "wrong-token"
+# Keys of objects that the API server makes by itself, some of them a moment after it is ready.
+_ITS_OWN = re.compile("^/registry/namespaces/default$|/kube-[a-z-]+(/|$)|/system[:-]|^/registry/masterleases/")
 
 
 def missing(*programs: str) -> str:
@@ -32,6 +35,10 @@ def missing(*programs: str) -> str:
     if absent and not shutil.which("go"):
         return f"no Go toolchain to build {' and '.join(absent)} with"
     return f"{', '.join(absent)} not built: run `make kube-tools`" if absent else ""
+
+
+def _encoded(key: str) -> str:
+    return base64.b64encode(key.encode()).decode()
 
 
 def _free_port() -> int:
@@ -55,6 +62,7 @@ class ControlPlane:
         self._etcd: subprocess.Popen[bytes] | None = None
         self._server: subprocess.Popen[bytes] | None = None
         self._key = folder / "service-account.key"
+        self._first: set[str] = set()
 
     @property
     def url(self) -> str:
@@ -69,6 +77,22 @@ class ControlPlane:
         )
         self.start_etcd()
         self.start_server()
+        self._first, self._groups = self._objects(), self._ask("/apis")
+
+    def clear(self) -> None:
+        """Remove every object that came after the start, so that the next test finds it as the first one did.
+
+        They go from etcd, whatever would keep them, and the API server learns of it as of any other change.
+        """
+        if self._server is None:
+            self.start_server()
+        for key in self._objects() - self._first:
+            if not _ITS_OWN.search(key):
+                self._gateway("kv/deleterange", {"key": _encoded(key)})
+        deadline = time.monotonic() + 60
+        while self._ask("/apis") != self._groups or any(self._cached(kind) for kind in ("nodes", "pods")):
+            assert time.monotonic() < deadline, "the API server still has objects of the test before"
+            time.sleep(0.1)
 
     def stop(self) -> None:
         """Kill both."""
@@ -118,7 +142,7 @@ class ControlPlane:
 
     def compact(self) -> int:
         """Make etcd forget everything but the present; returns its revision."""
-        present = int(self._gateway("kv/range", {"key": base64.b64encode(b"x").decode()})["header"]["revision"])
+        present = int(self._gateway("kv/range", {"key": _encoded("x")})["header"]["revision"])
         self._gateway("kv/compaction", {"revision": str(present), "physical": True})
         return present
 
@@ -157,6 +181,16 @@ class ControlPlane:
         with urllib.request.urlopen(request, timeout=5, context=context) as answer:
             body: bytes = answer.read()
             return body
+
+    def _objects(self) -> set[str]:
+        """Return the keys of all objects in etcd."""
+        asked = {"key": _encoded("/registry/"), "range_end": _encoded("/registry0"), "keys_only": True}
+        return {base64.b64decode(each["key"]).decode() for each in self._gateway("kv/range", asked)["kvs"]}
+
+    def _cached(self, kind: str) -> list[Any]:
+        """Return the objects of a kind with which a watch begins now."""
+        items: list[Any] = json.loads(self._ask(f"/api/v1/{kind}?resourceVersion=0"))["items"]
+        return items
 
     def _gateway(self, path: str, request: dict[str, Any]) -> dict[str, Any]:
         url = f"http://127.0.0.1:{self._etcd_port}/v3/{path}"

@@ -83,11 +83,10 @@ async def test_predictions_and_rejects_of_a_filled_stream_are_those_of_one_fold(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 async def test_ended_in_the_middle_again_and_again_it_publishes_every_row_once(
-    client: Client, settings: Settings, how: signal.Signals
+    client: Client, settings: Settings
 ) -> None:
-    for part in range(4):
+    for part, how in enumerate((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGTERM)):
         await fill(client, 4, part / 4, (part + 1) / 4)
         wanted = await undisturbed(client, settings)
         with running(settings, "process") as process:
@@ -160,13 +159,12 @@ async def _complete(client: Client, settings: Settings, seconds: float = 180) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 async def test_federated_it_judges_by_the_directions_of_all_nodes_whatever_is_killed(
-    client: Client, settings: Settings, how: signal.Signals
+    client: Client, settings: Settings
 ) -> None:
     reject = settings.reject.model_copy(update={"subspace": "global", "merge_seconds": 2})
     settings = settings.model_copy(update={"reject": reject})
-    for part in range(2):
+    for part, how in enumerate((signal.SIGKILL, signal.SIGTERM)):
         with running(settings, "process") as process:
             await _paced(client, part / 2, (part + 1) / 2)
             process.send_signal(how)

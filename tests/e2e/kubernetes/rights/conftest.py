@@ -1,10 +1,9 @@
 """A control plane that all tests of a file share, and a cluster of it that a test has for itself."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from tests.e2e.kubernetes import control_plane as lab
 from tests.e2e.kubernetes.control_plane import ControlPlane, Kubectl
 from tests.e2e.kubernetes.output.floor import scaler
 from tests.e2e.kubernetes.output.writing import METRICS, SCALERS, install
@@ -12,11 +11,8 @@ from tests.e2e.kubernetes.rights.rules import LEASE, MANIFESTS
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    if reason := lab.missing():
-        pytest.skip(reason)
-    with lab.control_plane(tmp_path_factory.mktemp("plane"), "--allow-privileged=true") as running:
-        yield running
+def shared(planes: Callable[..., ControlPlane]) -> ControlPlane:
+    return planes("--allow-privileged=true")
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from schemas.sections.placement import Extender
 from tests.e2e.kubernetes import cluster, placement
 
-_NODES, _PODS = 60, 630
+_NODES, _PODS = 40, 420
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 

@@ -106,8 +106,7 @@ def test_the_lower_bound_holds_where_only_the_number_of_pods_is_known(times: flo
 
 @pytest.mark.slow
 @pytest.mark.cases
-@pytest.mark.parametrize("correlation", [0.0, 0.9])
-@pytest.mark.parametrize("times", [1.0, 4.0, 10.0, 20.0])
+@pytest.mark.parametrize(("times", "correlation"), [(1.0, 0.0), (4.0, 0.9), (10.0, 0.0), (20.0, 0.9)])
 def test_both_bounds_hold_from_ten_seconds_to_ten_minutes_after_a_start(times: float, correlation: float) -> None:
     messages = list(run(times, correlation, measured=True, seed=2, marks=LONG))
     for after in LONG:

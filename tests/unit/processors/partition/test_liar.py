@@ -15,7 +15,7 @@ from tests.support.processors.liar import LIAR, Lie
 from tests.support.processors.mix import configured, rows_of
 from tests.support.processors.telemetry import block, stored
 
-CASES = int(os.environ.get("LIAR_CASES", "100"))
+CASES = int(os.environ.get("LIAR_CASES", "60"))
 
 HUGE = tuple(("a", 1e18, 1e18) for _ in range(50))
 NOTHING = tuple((name, 1e-9, 1.0) for name in "ab" for _ in range(60))

@@ -37,9 +37,7 @@ def test_how_messages_are_grouped_into_ticks_changes_no_byte(variant: str, cuts:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("nodes", "seconds", "seed"), [(4, 8, 2), (4, 8, 3), pytest.param(5, 12, 5, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("nodes", "seconds", "seed"), [(4, 8, 3), (5, 10, 5)])
 def test_a_cut_at_any_message_changes_no_byte(nodes: int, seconds: int, seed: int) -> None:
     """Among them: a node that runs pods of a class in one fold with a node that runs none."""
     messages = telemetry.recording(nodes, seconds, seed)

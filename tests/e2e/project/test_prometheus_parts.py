@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.skipif(bool(MISSI
 PROCESSORS = ("process", "process-2")
 # Long enough for Prometheus to see that nobody has the parts of a processor that hangs.
 OPTIONS = ("--processors", "2", "--process-failover-seconds", "8", "--http-hung-seconds", "120")
-_SOME, _TOO_MANY = "16", "4000"
+_SOME, _TOO_MANY = "16", "3000"
 _SAID_SECONDS = 8
 
 

@@ -64,6 +64,9 @@ class Writer:
             self._file.close()
             raise Busy(f"another process writes {path}") from error
         status = os.fstat(self._file.fileno())
+        if not (self._partial.exists() and os.path.samestat(self._partial.stat(), status)):
+            self._file.close()  # of another process, which has finished it meanwhile
+            raise Busy(f"another process has just written {path}")
         if status.st_uid != os.geteuid() or status.st_nlink != 1:  # who made it could still read what is written
             self._file.close()
             raise PermissionError(errno.EPERM, "belongs to somebody else, remove it", str(self._partial))

@@ -6,6 +6,7 @@ since its messages expire. Together they are exact, whenever the watch was kille
 
 import asyncio
 import contextlib
+import itertools
 import json
 import logging
 import time
@@ -92,12 +93,16 @@ class Memory:
         )
         return wanted
 
-    def snapshot(self) -> bytes:
-        """Return the ledgers as bytes."""
+    def snapshot(self) -> bytearray:
+        """Return the ledgers as bytes, line by line into one buffer: of 150,000 pods they are 70 MB."""
         head = self._origin | {"versions": [self._nodes.version, self._pods.version]}
-        return b"\n".join([json.dumps(head).encode(), *self._nodes.dump(), *self._pods.dump()])
+        lines = bytearray(json.dumps(head).encode())
+        for line in itertools.chain(self._nodes.dump(), self._pods.dump()):
+            lines += b"\n"
+            lines += line
+        return lines
 
-    async def save(self, snapshot: bytes) -> None:
+    async def save(self, snapshot: bytearray) -> None:
         """Write a snapshot; all its facts are stored, and no others were in flight.
 
         A failure is logged and harmless: the next recovery reads more of the stream.

@@ -241,6 +241,8 @@ class _Following(Generic[M]):
         source = self._source
         identity = (await stream.describe(self._client, source.stream)).identity
         if identity != self._identity:
+            if source.kind == "pods" and self._identity:
+                self._cluster_state.pods.renewed()
             self._identity, self._position = identity, Mark(0)
             if source.kind == "reservations":
                 self._cluster_state.reservations.renewed()

@@ -24,6 +24,8 @@ _STAND_INS = {name: float(quantity.parse(amount)) for name, amount in pod.STAND_
 _SECOND_US = 1_000_000
 # A pod that has not run by then waits for something: an image, a volume, a ConfigMap that does not exist.
 _STUCK_US = 60 * _SECOND_US
+# After a new list of the watch has brought the last pod that was there before, the others are gone.
+_LISTED_US = 60 * _SECOND_US
 
 
 class Terms(NamedTuple):
@@ -95,6 +97,8 @@ class Pods:
     pending: dict[str, None] = field(default_factory=dict)
     heard_us: int = 0
     _waiting: deque[tuple[int, str]] = field(default_factory=deque)
+    _doubted: set[str] = field(default_factory=set)
+    _doubts: tuple[int, int, int] = (0, 0, 0)  # how many there were first and last, and since when so many
 
     def is_new(self, facts: PodFacts) -> bool:
         """Tell whether facts are the first that say that a pod is bound and has not ended."""
@@ -104,6 +108,7 @@ class Pods:
     def hear(self, facts: PodFacts) -> None:
         """Store facts; older facts than the stored ones are ignored."""
         uid, before = facts.pod, self.bound.get(facts.pod)
+        self._doubted.discard(uid)
         if (before is not None and facts.version <= before.version) or self.over.get(uid, -1) >= facts.version:
             return
         ended = facts.deleted or facts.phase in ("Succeeded", "Failed")
@@ -144,6 +149,7 @@ class Pods:
     def forget(self, uid: str, at_us: int | None) -> None:
         """Remove a pod that the API does not have any more, since `at_us`; None: unknown."""
         bound = self.bound.get(uid)
+        self._doubted.discard(uid)
         self.pending.pop(uid, None)
         self.over[uid] = max(self.over.get(uid, 0), bound.version if bound else 0)
         self._drop(uid, at_us)
@@ -155,8 +161,22 @@ class Pods:
         for uid in list(self.uncovered.get(row, ())):
             self._cover(uid, self.bound[uid])
 
+    def renewed(self) -> None:
+        """Doubt all pods, since their bucket was created again: nothing tells of those that ended meanwhile."""
+        self._doubted = {*self.bound, *self.pending}
+        self._doubts = len(self._doubted), len(self._doubted), 0
+
     def age(self, now_us: int) -> None:
-        """Mark the pods that have not run long after they were bound; their room stays reserved."""
+        """Mark the pods that have not run long after they were bound; their room stays reserved.
+
+        Pods that a new list of the watch does not have are forgotten.
+        """
+        first, left, since_us = self._doubts
+        if len(self._doubted) < left:
+            self._doubts = first, len(self._doubted), now_us
+        elif left < first and now_us - since_us > _LISTED_US:
+            for uid in list(self._doubted):
+                self.forget(uid, None)
         while self._waiting and self._waiting[0][0] <= now_us - _STUCK_US:
             bound_us, uid = self._waiting.popleft()
             bound = self.bound.get(uid)

@@ -173,6 +173,22 @@ async def test_a_message_whose_last_place_is_over_is_expected_to_have_expired_un
     assert reservations.expected(row, clock.now_us) == 0
 
 
+def test_pods_that_ended_while_the_server_lost_its_buckets_are_gone_with_the_next_list() -> None:
+    replica = replica_with({"a": 9.0})
+    pods, clock = replica.cluster_state.pods, replica.clock
+    for uid in ("lives", "ended"):
+        pods.hear(pod(uid, 1, node="a"))
+    pods.renewed()
+    clock.pass_seconds(600)
+    pods.age(clock.now_us)
+    assert set(pods.bound) == {"lives", "ended"}, "the watch has not listed them yet"
+    pods.hear(pod("lives", 1, node="a"))
+    for seconds, left in ((1, {"lives", "ended"}), (59, {"lives", "ended"}), (3, {"lives"}), (600, {"lives"})):
+        clock.pass_seconds(seconds)
+        pods.age(clock.now_us)
+        assert set(pods.bound) == left
+
+
 def test_places_count_as_cores_that_telemetry_lacks() -> None:
     replica = replica_with({"a": 9.0})
     held = Held(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from bus.access import file_lock
 from spazio.backup import archive, history, restore, save
 from spazio.backup.archive import Busy, Damaged, Writer
 
@@ -121,6 +122,20 @@ def test_a_backup_that_fails_leaves_nothing(tmp_path: Path) -> None:
 def test_two_backups_do_not_write_one_file(tmp_path: Path) -> None:
     with Writer(tmp_path / "b.tar"), pytest.raises(Busy, match=r"b\.tar"):
         Writer(tmp_path / "b.tar")
+
+
+def test_a_backup_that_another_process_finishes_meanwhile_is_not_written_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "b.tar"
+
+    def finished_first(_: object) -> None:
+        path.with_name("b.tar.partial").replace(path)
+
+    monkeypatch.setattr(file_lock, "take", finished_first)
+    with pytest.raises(Busy, match="has just written"):
+        Writer(path)
+    assert list(tmp_path.iterdir()) == [path]
 
 
 KILLED = """

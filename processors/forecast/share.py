@@ -8,6 +8,9 @@ that lies, a mean m of the others and a request r, the usage stays within
     (N - p) m  <=  usage  <=  (N - p) m + p max(MOST m, r)
 
 Only the greatest contribution is bounded: this holds one liar, as `processors.model.fair_share` does.
+
+Ready pods that no node has measured, as those of a node that is silent for a while, use as much as the others each:
+their absence is none of load. A workload of which nothing is measured is left out.
 """
 
 from collections.abc import Mapping
@@ -19,8 +22,17 @@ LEAST_NODES = 3  # of two nodes that disagree either may be wrong
 
 
 def bounded(sums: Mapping[Workload, Sum]) -> dict[Workload, Sum]:
-    """Return the sums of all partitions with the greatest contribution of a node bounded."""
-    return {workload: _bounded(total) for workload, total in sums.items()}
+    """Return the sums of all partitions, the greatest contribution of a node bounded, with what unmeasured pods use."""
+    return {workload: _whole(_bounded(total)) for workload, total in sums.items() if total.measured or any(total.used)}
+
+
+def _whole(total: Sum) -> Sum:
+    """Return a sum whose usage is that of all ready pods; what is said by processors of before stays as it is."""
+    if not 0 < total.measured < total.ready:
+        return total
+    cpu, memory = total.used
+    ratio = total.ready / total.measured
+    return total._replace(used=(cpu * ratio, memory * ratio))
 
 
 def _bounded(total: Sum) -> Sum:

@@ -1,7 +1,8 @@
 """What the pods of each workload use on the nodes of one partition, added up once a period of event time.
 
 Kubernetes knows the owner of a pod, its requests, and when it was ready; the node measures its usage. A pod counts once
-both are known and it has run within the period; its CPU is the mean over the period, its memory the last reading.
+it is ready, or has run within the period; its CPU is the mean over the period, its memory the last reading. What ready
+pods use that no node has measured is as much as the others do (`processors.forecast.share`).
 Pods without an owner, and those of owners that no one scales, are left out. A sum also says what the pods of the node
 that use most take, so that no node decides alone what a workload uses (`processors.forecast.share`).
 """
@@ -47,7 +48,7 @@ class Sum(NamedTuple):
         initialized: Ready pods whose initialization time is known.
         initialization_seconds: Sum of those times.
         nodes: Nodes that they are on.
-        measured: Pods behind `used`.
+        measured: Pods behind `used`; fewer than `ready` where nodes are silent.
         greatest: In cores, and in bytes; without pods: not known.
     """
 
@@ -215,6 +216,11 @@ class Sums:
             for workload, (cpu, memory) in shares.items():
                 node_only = Sum(nodes=1, measured=cpu.pods, greatest=(cpu, memory))
                 total[workload] = _plus(total[workload], node_only)
+        for node, facts in self._pods.items():
+            seen = used.get(node, {})
+            for uid, pod in facts.items():
+                if pod.ready and uid not in seen:
+                    total[pod.workload] = _plus(total.get(pod.workload, Sum()), _of(pod, _Used()))
         return total
 
     def forget(self, nodes: set[str]) -> None:

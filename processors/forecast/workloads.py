@@ -18,6 +18,7 @@ from processors.partition.plan import Watermark
 from processors.rows import snapshot
 
 FORMAT = 1
+_LOST = 10  # times as long as it takes for a partition to count as silent
 
 
 class Params(NamedTuple):
@@ -27,7 +28,8 @@ class Params(NamedTuple):
         observed: How often, and how far back.
         model: Whose forecast is the chosen one.
         target: Utilisation that is aimed at, above 0.
-        silent_seconds: Sums of a partition that are older are left out.
+        silent_seconds: So long the first forecasts wait for all partitions. Sums of one that are ten times as old are
+            left out: it is taken over by then, and until then its pods run on.
         fitted: Workloads, those with most pods, that a model which fits each series is asked about; a fit takes
             three milliseconds, there are two for each workload and period, and other folds wait meanwhile.
     """
@@ -81,7 +83,7 @@ class Forecasts:
         silent = self.params.silent_seconds / self._seconds
         if len(self._sums) < self._partitions and period - self._watermark.since < silent:
             return []
-        live = [reported for _, (at, reported) in sorted(self._sums.items()) if abs(at - period) <= silent]
+        live = [reported for _, (at, reported) in sorted(self._sums.items()) if abs(at - period) <= _LOST * silent]
         at_us = period * self._seconds * 1_000_000
         total = share.bounded(sums.add(live))
         self._accuracy.score(at_us, {name: own.used for name, own in total.items()})

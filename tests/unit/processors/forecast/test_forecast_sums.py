@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from processors.forecast import share
 from processors.forecast.sums import Greatest, Sum, Sums, Workload, add
 from schemas.messages.base import Message
 from schemas.messages.telemetry import MAXIMUM_PODS, PodUsageBlock
@@ -58,7 +59,6 @@ def test_cpu_is_the_mean_of_the_period_and_memory_the_last_reading() -> None:
         {"owner_kind": "DaemonSet"},
         {"owner_kind": "Job"},
         {"owner_kind": "Node"},
-        {"node": "other"},
         {"node": "-"},
     ],
     ids=str,
@@ -67,9 +67,25 @@ def test_a_pod_that_nobody_scales_is_left_out(fields: dict[str, Any]) -> None:
     assert summed([owned("u1", **fields), usage("n", 1, [pod("u1", None, 0.5, 1e8)])]) == {}
 
 
-def test_a_pod_without_facts_a_running_container_or_a_measurement_is_left_out() -> None:
+def test_a_pod_without_facts_is_left_out_and_one_without_a_container_or_a_measurement_if_it_is_not_ready() -> None:
     listed = [pod("u1", None, 0.5, 1e8, containers=0), pod("u2", None, None, None), pod("u3", "shop/web", 0.5, 1e8)]
-    assert summed([owned("u1"), owned("u2"), usage("n", 1, listed)]) == {}
+    assert summed([owned("u1", ready_us=None), owned("u2", ready_us=None), usage("n", 1, listed)]) == {}
+
+
+@pytest.mark.parametrize("silent", ["node", "pod", "other"])
+def test_ready_pods_that_nobody_measures_count_and_use_as_much_as_the_others(silent: str) -> None:
+    where = "elsewhere" if silent == "node" else "n"
+    listed = [pod("u1", None, 0.25, 1e8)] + ([pod("u2", None, None, None)] if silent == "pod" else [])
+    result = summed([owned("u1"), owned("u2", node=where), usage("n", 1, listed)])[WEB]
+    assert (result.pods, result.ready, result.measured, result.used) == (2, 2, 1, (0.25, 1e8))
+    assert result.requested == (1.0, 2e9)
+    assert share.bounded({WEB: result})[WEB].used == (0.5, 2e8)
+
+
+def test_a_workload_of_which_nothing_is_measured_has_no_usage_at_all() -> None:
+    result = summed([owned("u1", node="elsewhere"), usage("n", 1, [])])
+    assert result[WEB].ready == 1
+    assert share.bounded(result) == {}
 
 
 def test_a_pod_that_is_being_deleted_still_bears_load_but_will_not_stay() -> None:
@@ -94,9 +110,9 @@ def test_an_older_version_of_a_pod_changes_nothing_and_a_newer_one_does() -> Non
     assert set(newer) == {Workload("shop", "Deployment", "renamed")}
 
 
-def test_a_pod_that_was_not_heard_of_in_a_period_is_not_in_it() -> None:
+def test_a_pod_that_is_not_ready_and_was_not_heard_of_in_a_period_is_not_in_it() -> None:
     sums = Sums(seconds=15)
-    assert summed([owned("u1"), usage("n", 1, [pod("u1", None, 0.25, 1e8)])], sums=sums)
+    assert summed([owned("u1", ready_us=None), usage("n", 1, [pod("u1", None, 0.25, 1e8)])], sums=sums)
     assert sums.end(FIRST + 30) == ((FIRST + 30) * 1_000_000, {})
 
 

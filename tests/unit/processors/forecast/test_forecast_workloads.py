@@ -101,10 +101,12 @@ def test_partitions_are_added_up_once_all_were_heard_and_the_next_period_has_beg
 
 
 def test_a_partition_that_is_silent_is_left_out_after_a_while() -> None:
-    messages = [(1, at(0), {WEB: of(3.0)}), *((0, at(period), {WEB: of(2.0)}) for period in range(10))]
-    made = folded(Forecasts(2, Params()), messages)
-    assert [each.now.used[0] for each in made] == [2.0] * 5
-    never = folded(Forecasts(2, Params()), messages[1:])
+    """Not at once: its pods run on while another processor takes it over."""
+    messages = [(1, at(0), {WEB: of(3.0)}), *((0, at(period), {WEB: of(2.0)}) for period in range(30))]
+    made = {each.at_us: each.now.used[0] for each in folded(Forecasts(2, Params()), messages)}
+    assert {used for at_us, used in made.items() if at_us <= at(20)} == {5.0}
+    assert {used for at_us, used in made.items() if at_us > at(20)} == {2.0}
+    never = folded(Forecasts(2, Params()), messages[1:11])
     assert [each.at_us for each in never] == [at(6), at(7), at(8)]
 
 

@@ -105,8 +105,13 @@ def predict(nodes: Nodes, pods: Pods, settings: Predict) -> Result:
         node.unpredicted,
         reclaimable,
         tier.formulas(node, reclaimable, system, shipped, evidence.lists_pods, settings),
-        batch.allocatable(nodes.capacity, reserved, nodes.system, held),
+        batch.allocatable(nodes.capacity, reserved, _outside(nodes, evidence.lists_pods), held),
     )
+
+
+def _outside(nodes: Nodes, lists_pods: NDArray[np.bool_]) -> Array:
+    """Return (nodes, resources) usage outside of pods: all of it where pods are not reported."""
+    return np.where(lists_pods[:, None] & ~np.isnan(nodes.system), nodes.system, nodes.usage)
 
 
 def _assumed(peaks: Array, spread: conformal.Spread, settings: Predict) -> NDArray[np.bool_]:

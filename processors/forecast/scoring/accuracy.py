@@ -98,6 +98,9 @@ class Accuracy:
         observed = [name for name in used if name in self._rows]
         rows = np.array([self._rows[name] for name in observed], np.intp)
         state = self._state
+        # A clock that was set back: what waits would wait for a time that does not come for long.
+        back = rows[state.at_us[rows] - at_us > _LATE_PERIODS * self._period_seconds * 1e6]
+        state.due_us[back], state.made_us[back] = 0, 0
         usage = np.array([used[name] for name in observed]).reshape(-1, 1, len(RESOURCES), 1)
         seconds = np.maximum(at_us - state.at_us[rows], 0) / 1e6 * (state.at_us[rows] > 0)
         half_life = np.maximum(_HORIZONS * state.horizon[rows], _LEAST_SECONDS)

@@ -19,6 +19,7 @@ _SHORTEST_SECONDS = 3 * 3600
 # Nodes that start together make their predictions at the same times. Intervals that do not divide the day let these
 # times move through it, so that each hour is learned of.
 _DRIFT = 10 / 9
+_GAP_SECONDS, _GAP_WINDOWS = 900.0, 2.5  # without a sample, whichever is longer, a prediction is not judged
 _KEPT = 0.9  # of the weight, each day: a week ago counts half
 _LOSS_HALF_LIFE_SECONDS = 3.0 * _DAY_SECONDS
 _CAUTION = 20.0  # predictions that count beside those of the last horizon, so that the first ones move little
@@ -54,6 +55,7 @@ def params(settings: Predict, waiting: int) -> conformal.Params:
         half_life_seconds=min(max(horizon, _SHORTEST_SECONDS), _DAY_SECONDS),
         horizon_seconds=horizon,
         interval_seconds=_DRIFT * horizon / waiting,
+        gap_seconds=max(_GAP_SECONDS, _GAP_WINDOWS * settings.update_seconds),
     )
 
 
@@ -81,14 +83,15 @@ class Calibration:
         times = len(self.today.tables[base.MEAN].counts)
         hour, before = (int(at % _DAY_SECONDS * times // _DAY_SECONDS) for at in (second, self._second))
         is_judged = self.today is not self._enforced
+        if not (is_judged or is_new_day) and hour == before and np.array_equal(wanted, self.in_force.probability):
+            return  # it is replaced when something is learned
+        self._fade(second - self._second)
         if is_judged:
-            self._adapt(second - self._second)
+            self._adapt()
         if is_new_day:
             kept = tuple(residuals.fade(part, _KEPT) for part in self._learned())
             fresh = adaptive.empty(len(self.stated))
             self._before, self.today = fresh._replace(tables=kept), fresh
-        elif not is_judged and hour == before and np.array_equal(wanted, self.in_force.probability):
-            return  # it is replaced when something is learned
         self._put_in_force(second, wanted)
 
     def lengthen(self, before_seconds: float, now_seconds: float) -> None:
@@ -123,15 +126,21 @@ class Calibration:
         loss = np.divide(state.loss, state.judged * adaptive.MICRO, out=unknown, where=state.judged > 0)
         self.in_force = expert.InForce(probability, ladder, loss)
 
-    def _adapt(self, elapsed: int) -> None:
+    def _fade(self, elapsed: int) -> None:
+        """Let what was judged fade over some event time."""
+        state = self._state
+        recent = state.recent * np.exp2(-max(elapsed, 0) / self._horizon_seconds)
+        kept = np.exp2(-max(elapsed, 0) / _LOSS_HALF_LIFE_SECONDS)
+        self._state = state._replace(recent=recent, judged=state.judged * kept, loss=state.loss * kept)
+
+    def _adapt(self) -> None:
         """Correct what is asked of the tables by what was judged since the last window ended."""
         outcome, state = self.today, self._state
-        recent = state.recent * np.exp2(-max(elapsed, 0) / self._horizon_seconds) + outcome.judged
+        recent = state.recent + outcome.judged
         too_few = self.in_force.probability * outcome.judged - outcome.violated
         pace = expert.pace(self._horizon_seconds)
         correction = state.correction + pace * too_few / (recent + _CAUTION)
-        faded = np.exp2(-max(elapsed, 0) / _LOSS_HALF_LIFE_SECONDS)
-        judged, loss = state.judged * faded + outcome.judged, state.loss * faded + outcome.loss
+        judged, loss = state.judged + outcome.judged, state.loss + outcome.loss
         self._state = _State(np.clip(correction, -_MOST, _MOST), recent, judged, loss)
         none = np.zeros_like(outcome.judged)
         self.today = outcome._replace(judged=none, violated=none, loss=none)

@@ -62,6 +62,7 @@ def update(state: State, usage: Array, before_us: Times, at_us: Times, *, horizo
 def _ended(before_us: Times, at_us: Times) -> Mask:
     """Return (rows, generations) True where a generation has ended that its successor takes the room of."""
     before, now = before_us // _GENERATION_US, at_us // _GENERATION_US
-    begun = np.clip(now - before, 0, _GENERATIONS)
+    # After a clock that was set back nothing is known of the sample before, and what was seen stays.
+    begun = np.where(before_us > 0, np.clip(now - before, 0, _GENERATIONS), 0)
     ended: Mask = (now[:, None] - np.arange(_GENERATIONS)) % _GENERATIONS < begun[:, None]
     return ended

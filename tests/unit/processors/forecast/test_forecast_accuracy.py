@@ -72,6 +72,16 @@ def test_an_observation_that_comes_late_judges_nothing() -> None:
     assert accuracy.of(WEB)["smoothing"].settled == 1.0
 
 
+def test_after_a_clock_that_was_set_back_forecasts_are_judged_again() -> None:
+    accuracy = Accuracy(15.0)
+    accuracy.wait(START_US + 7200 * 1_000_000, [15.0], {WEB: {"smoothing": (9.0, 9.0)}})
+    accuracy.score(START_US, {WEB: (3.0, 3.0)})
+    accuracy.wait(START_US, [15.0], {WEB: {"smoothing": (2.0, 2.0)}})
+    accuracy.score(START_US + PERIOD_US, {WEB: (3.0, 3.0)})
+    assert accuracy.of(WEB)["smoothing"].settled == pytest.approx(1.0)
+    assert accuracy.of(WEB)["smoothing"].violations == 1.0
+
+
 def test_a_workload_that_is_gone_for_long_begins_again_and_others_keep_theirs() -> None:
     accuracy = Accuracy(15.0)
     horizons, made = [15.0, 15.0], {WEB: {"smoothing": (2.0, 2.0)}, OTHER: {"smoothing": (4.0, 4.0)}}

@@ -78,6 +78,13 @@ def test_a_falling_load_is_not_acted_on() -> None:
     assert not any(each.raises for each in made)
 
 
+@pytest.mark.parametrize("used", [3.2, 0.1 + 0.2, 7.7])
+def test_a_level_load_is_not_acted_on_although_its_mean_differs_in_the_last_digits(used: float) -> None:
+    made = folded(single(), [(0, at(period), {WEB: of(used)}) for period in range(100)])
+    assert made
+    assert not any(each.raises for each in made)
+
+
 def test_more_pods_under_the_same_load_are_no_fall() -> None:
     """Utilisation halves, and what all pods need together stays."""
     grown = [(0, at(period), {WEB: of(8.0, pods=10 if period < 30 else 20)}) for period in range(60)]

@@ -216,3 +216,6 @@ def test_where_nobody_tells_pods_only_the_node_is_predicted() -> None:
     # A sum over pods that nobody has reported is not a peak of 0, of which everything could be given away.
     assert not {"resource_central", "max"} & predicted[0].peaks["node"].keys()
     assert predicted[0].mid["reclaim"] == predicted[0].reclaimable == Resources(cpu=0.0, memory=0.0)
+    # Half of 4 cores is in use by what is not known, and Batch pods may have 60 % less that.
+    assert predicted[0].batch is not None
+    assert predicted[0].batch.cpu == pytest.approx(0.4)

@@ -38,12 +38,13 @@ class Health:
             self.dead.add(part)
         DEGRADED.labels(part).set(1)
 
-    def recover(self, part: str) -> None:
-        """Record that a part works again."""
-        self.dead.discard(part)
-        if self.problems.pop(part, None) is not None:
-            log.info("service.recovered", extra={"part": part})
-            DEGRADED.labels(part).set(0)
+    def recover(self, *parts: str) -> None:
+        """Record that parts work again."""
+        for part in parts:
+            self.dead.discard(part)
+            if self.problems.pop(part, None) is not None:
+                log.info("service.recovered", extra={"part": part})
+                DEGRADED.labels(part).set(0)
 
     @asynccontextmanager
     async def within(self, part: str, seconds: float, reason: str) -> AsyncIterator[None]:

@@ -16,7 +16,9 @@ def replace(path: Path, content: str | bytes, *, durable: bool = False) -> None:
     Raises:
         OSError: It cannot be written; the former file stays.
     """
-    hidden = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    hidden = path.with_name(
+        f".{os.getpid()}.{threading.get_ident()}.new"
+    )  # the file's name may be as long as one may be
     hidden.unlink(missing_ok=True)
     try:
         with os.fdopen(os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:

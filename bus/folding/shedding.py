@@ -111,12 +111,7 @@ class Shedding:
     """
 
     def __init__(self, blocks: Collection[str] = (), clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin without leaving anything out.
-
-        Args:
-            blocks: As the attribute.
-            clock: Returns seconds.
-        """
+        """Begin without leaving anything out; `clock` returns seconds."""
         self.blocks, self._clock = frozenset(blocks), clock
         self._delays = {False: _Delay(), True: _Delay()}
         self._batches: dict[str, int] = {}
@@ -169,11 +164,14 @@ class Shedding:
         folded, left_out, self._folded, self._left_out = self._folded, self._left_out, 0, 0
         return left_out > _SPARED * (folded + left_out)
 
-    def end(self, task: str) -> None:
-        """Forget a task that this process does not hold any more."""
+    def end(self, task: str, health: Health) -> None:
+        """Forget a task that this process does not hold any more; while no other is behind nothing is left out."""
         for delay in self._delays.values():
             delay.end(task)
         self._see_who_is_late()
+        if self.level and not any(delay.worst for delay in self._delays.values()):
+            self.level, self._folded, self._left_out = NONE, 0, 0
+            health.recover(_PART)
 
     def _see_who_is_late(self) -> None:
         late = self._delays[False].worst > _BEHIND_SECONDS
@@ -297,4 +295,4 @@ class Thinning:
 
     def end(self) -> None:
         """Forget how far the task was behind."""
-        self._shedding.end(self._task)
+        self._shedding.end(self._task, self._health)

@@ -134,7 +134,8 @@ class TaskRunner:
             failover_seconds=self._live.current.process.failover_seconds,
             timeout_seconds=self._timeout,
             covered=self._covered,
-            taken=lambda: self._health.recover(self.task.consumer),  # another replica stores the rows now
+            # Another replica stores its rows and checkpoints now.
+            taken=lambda: self._health.recover(self.task.consumer, self._checkpoints),
         )
         await lease.acquire()
         self._leave.clear()

@@ -134,13 +134,17 @@ class Tree:
     def _examine(self, entry: os.DirEntry[str], previous: tuple[int, Pod] | None) -> tuple[int, Pod]:
         """Return a pod, and its number of children when it was examined (-1: examine it again at the next walk)."""
         children = cgroup.children(entry)
-        if previous and previous[0] == children >= 0:
+        # One container may have taken the place of another, as the first one does of an init container.
+        if previous and previous[0] == children >= 0 and all(map(self._exists, previous[1].containers)):
             return previous
         containers = [inner.path for inner in cgroup.directories(entry.path) if _is_container(inner.name)]
         pauses = self._pauses(containers)
         key = cgroup.pod_uid(entry.name) or entry.name
         pod = self._pod(key, [entry.path], containers, _running(pauses))
         return (-1 if None in pauses else children), pod
+
+    def _exists(self, container: str) -> bool:
+        return os.path.exists(f"{self._root}/{container}")  # noqa: PTH110 # faster, a hundred times a second
 
     def _pauses(self, containers: Sequence[str]) -> list[bool | None]:
         return [cgroup.is_pause(container, self._proc) for container in containers]

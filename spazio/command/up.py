@@ -79,7 +79,7 @@ class _Up:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._live = Live(settings)
+        self._live, self._unwritten = Live(settings), False
         self._live.subscribe(lambda now: logs.configure(now.log, "up"))
         self._file = settings.data.dir / "run" / reload.FILE
         self._notifying: set[asyncio.Task[None]] = set()
@@ -227,9 +227,10 @@ class _Up:
     def _reload(self) -> None:
         """Apply the settings that may change, and have every service apply them."""
         change = reload.again(self._live, _quiet)
-        if change is None or not change.applied:
+        if change is None or not (change.applied or self._unwritten):
             return
-        if not self._write_settings():
+        self._unwritten = not self._write_settings()  # then the next signal tries again
+        if self._unwritten:
             return
         for each in self._children.values():
             if each.name != "nats":

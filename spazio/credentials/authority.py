@@ -208,7 +208,7 @@ class Authority:
     def _present(self, file: Path) -> tuple[dict[str, Any], Key | None]:
         """Return the claims and the key in a credential's file."""
         try:
-            lines = file.read_text().splitlines()
+            lines = file.read_text(errors="replace").splitlines()
         except FileNotFoundError:
             return {}, None
         with contextlib.suppress(ValueError, StopIteration):
@@ -248,7 +248,7 @@ class Authority:
     def _write(self, file: Path, text: str) -> None:
         """Replace a file that only its owner may read, if its text is another."""
         with contextlib.suppress(FileNotFoundError):
-            if file.read_text() == text:
+            if file.read_text(errors="replace") == text:
                 file.chmod(0o600)
                 return
         if file.parent != self._folder:

@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import signal
+import subprocess
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,10 +93,19 @@ class Child:
         environ: Mapping[str, str] | None = None
         while True:
             began, before = loop.time(), environ
-            environ = self._recipe.environ and self._recipe.environ()
-            if refused and environ == before:
-                raise Unstartable(f"{self.name} cannot start; see its message above")
-            self._process = await _start(self._recipe, environ)
+            try:
+                environ = self._recipe.environ and self._recipe.environ()
+                if refused and environ == before:
+                    raise Unstartable(f"{self.name} cannot start; see its message above")
+                self._process = await _start(self._recipe, environ)
+            except (OSError, subprocess.SubprocessError) as error:
+                if not self._has_run:
+                    raise
+                pause = min(pause * 2, _LONGEST_PAUSE)  # as where memory or processes are short
+                extra = {"child": self.name, "reason": str(error), "again_in_seconds": pause}
+                log.error("child.unstartable", extra=extra)  # noqa: TRY400 # the reason is enough
+                await asyncio.sleep(pause)
+                continue
             self.pid = self._process.pid
             watching = asyncio.create_task(self._watch(self.pid))
             try:

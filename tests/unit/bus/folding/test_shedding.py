@@ -99,11 +99,22 @@ def test_facts_and_the_last_message_are_always_folded_and_of_blocks_the_newest()
 def test_a_task_that_went_to_another_replica_does_not_hold_the_level() -> None:
     process = Process()
     process.run(20, 10.0)
-    process.shedding.end("0")
+    process.shedding.observe("1", 9.0, process.health, patient=False)
+    process.shedding.end("0", process.health)
+    assert process.shedding.level == BLOCKS
     for _ in range(90):
         process.now += 1
         process.shedding.observe("1", 0.1, process.health, patient=False)
     assert process.shedding.level == NONE
+
+
+def test_a_replica_that_has_no_task_any_more_is_well_and_begins_the_next_one_afresh() -> None:
+    process = Process()
+    process.run(20, 10.0)
+    assert process.health.problems
+    process.shedding.end("0", process.health)
+    assert process.shedding.level == NONE
+    assert not process.health.problems
 
 
 def test_patient_tasks_rest_while_one_of_availability_is_behind() -> None:
@@ -116,7 +127,7 @@ def test_patient_tasks_rest_while_one_of_availability_is_behind() -> None:
     process.run(1, 1.0)
     assert process.shedding.in_time.is_set()
     process.run(1, 3.5)
-    process.shedding.end("0")
+    process.shedding.end("0", process.health)
     assert process.shedding.in_time.is_set()
 
 

@@ -82,8 +82,8 @@ def test_of_two_nodes_neither_is_cut_and_of_what_is_not_known_nothing() -> None:
     two = {node: RUNNING[node] for node in ("n0", "n1")}
     sums = summed({"n0": {"web-0": 60.0}, "n1": {"web-1": CORES}}, two)
     own = sums[WEB]
-    of_all = tuple(used * own.ready / own.measured for used in own.used)  # the other pods of these nodes are silent
-    assert share.bounded(sums) == {WEB: own._replace(used=of_all)}
+    ratio = own.ready / own.measured  # the other pods of these nodes are silent
+    assert share.bounded(sums) == {WEB: own._replace(used=(own.used[0] * ratio, own.used[1] * ratio))}
     older = {WEB: Sum(10, 10, (69.0, 1e9), (6.0, 1e10))}
     assert share.bounded(older) == older
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from producers.pods.census import Census
+from producers.pods.census import Census, Tree
 from tests.unit.producers.pods.trees import UIDS, Counter, container, make, systemd_pod
 
 STATIC = "8f1c0d9e7b6a54433221100ffeeddcca"
@@ -165,6 +165,16 @@ def test_the_census_says_which_pods_there_are_and_how_many_containers_run_in_eac
     assert pods[container(9)] == (container(9), (alone,), (alone,), 1)
     assert (pods[UIDS[0]].paths, pods[UIDS[0]].running) == ((pod,), 2)
     assert sorted(pods[UIDS[0]].containers) == [f"{pod}/{container(n)}" for n in range(3)]
+
+
+def test_a_container_that_takes_the_place_of_another_between_two_walks_is_the_pods(root: Path) -> None:
+    pod = f"kubepods/burstable/pod{UIDS[0]}"
+    make(root, f"{pod}/{container(1)}", f"{pod}/{container(2)}")
+    tree = Tree(root, root / "no-proc")
+    tree.walk()
+    (root / pod / container(2)).rename(root / pod / container(3))  # as when the main one follows an init container
+    ((present,), _) = tree.walk()
+    assert sorted(present.containers) == [f"{pod}/{container(n)}" for n in (1, 3)]
 
 
 def test_containers_of_a_pod_outside_its_cgroup_are_one_pod_to_the_census(root: Path) -> None:

@@ -40,6 +40,36 @@ async def test_a_child_that_refuses_its_settings_is_tried_again_with_other_ones(
     assert [(tmp_path / name).exists() for name in "12"] == [True, True]
 
 
+async def test_a_child_that_has_run_is_tried_again_where_it_cannot_be_started_for_a_while(tmp_path: Path) -> None:
+    """As where memory or processes are short, or its program is being replaced."""
+    program, away = tmp_path / "program", tmp_path / "away"
+    program.write_text(f"#!{sys.executable}\nimport time\ntime.sleep(0.3)\n")
+    program.chmod(0o755)
+    starts = 0
+
+    async def ran(pid: int) -> str:
+        nonlocal starts
+        starts += bool(pid)
+        if starts == 1:
+            program.rename(away)
+        return "http://127.0.0.1:1"
+
+    running = Child(Recipe("mini", [str(program)], ran), lambda: None)
+    task = asyncio.create_task(running.run())
+    try:
+        async with asyncio.timeout(60):
+            await asyncio.sleep(1.5)
+            assert (starts, task.done()) == (1, False)
+            away.rename(program)
+            while starts < 2 and not task.done():  # noqa: ASYNC110 # a counter has no event
+                await asyncio.sleep(0.05)
+        assert not task.done()
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+        await running.end(5)
+
+
 async def test_a_child_that_has_run_and_refuses_its_settings_later_is_tried_again(tmp_path: Path) -> None:
     async def ran(pid: int) -> str:
         del pid

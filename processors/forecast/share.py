@@ -27,7 +27,7 @@ def bounded(sums: Mapping[Workload, Sum]) -> dict[Workload, Sum]:
 
 
 def _whole(total: Sum) -> Sum:
-    """Return a sum whose usage is that of all ready pods; what is said by processors of before stays as it is."""
+    """Return a sum whose usage is that of all ready pods; sums of an earlier version stay as they are."""
     if not 0 < total.measured < total.ready:
         return total
     cpu, memory = total.used

@@ -17,8 +17,8 @@ def distinct(names: Sequence[str]) -> list[str]:
     """
     taken = dict[str, None]()
     for name in names:
-        free = (f"{name}_{number}" for number in itertools.count(1))
-        taken[name if name not in taken else next(each for each in free if each not in taken)] = None
+        names_of_it = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(1)))
+        taken[next(each for each in names_of_it if each not in taken)] = None
     return list(taken)
 
 

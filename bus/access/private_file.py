@@ -16,9 +16,8 @@ def replace(path: Path, content: str | bytes, *, durable: bool = False) -> None:
     Raises:
         OSError: It cannot be written; the former file stays.
     """
-    hidden = path.with_name(
-        f".{os.getpid()}.{threading.get_ident()}.new"
-    )  # the file's name may be as long as one may be
+    # Without the file's name, which may be as long as a name may be.
+    hidden = path.with_name(f".{os.getpid()}.{threading.get_ident()}.new")
     hidden.unlink(missing_ok=True)
     try:
         with os.fdopen(os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:

@@ -45,8 +45,8 @@ class _Waiting(NamedTuple):
         """Return the reasons for which the policy refuses a node."""
         if node not in self.names:
             return []
-        byte, bit = divmod(self.names.index(node), 8)
-        return [reason for reason, bits in self.reasons.items() if bits[byte] >> (7 - bit) & 1]
+        index = self.names.index(node)
+        return [reason for reason, bits in self.reasons.items() if np.unpackbits(bits)[index]]
 
 
 class Ledger:

@@ -27,6 +27,7 @@ _ATTEMPTS = 5
 _GONE = "No such file"
 _TABLES: tuple[Table | Rolled, ...] = (*TABLES, *ROLLED)
 _COLUMNS = "SELECT table_name, column_name FROM duckdb_columns() WHERE NOT internal"
+_TIME_OF_FOLDER = ", make_timestamp(at_us)::DATE AS date, hour(make_timestamp(at_us))::INTEGER AS hour"
 _MARK = "SELECT comment FROM duckdb_views() WHERE database_name = 'stored' AND view_name = 'recent_hours'"
 
 
@@ -38,8 +39,7 @@ def create(directory: Path) -> Path:
     """
     directory.mkdir(parents=True, exist_ok=True)
     for table in _TABLES:
-        beside = merged.COLUMNS if table.name == merged.TABLE else {}
-        _stand_in(layout.stand_in(directory, table.name), {**table.columns, **beside})
+        _stand_in(layout.stand_in(directory, table.name), _columns_of(table))
     path = directory / FILE
     hidden = directory / f".{FILE}.new"
     hidden.unlink(missing_ok=True)
@@ -110,6 +110,11 @@ def _connected(directory: Path, restricted: bool, writable: Path | None) -> duck
     return connection
 
 
+def _columns_of(table: Table | Rolled) -> Schema:
+    """Return the columns that files of a table may have."""
+    return {**table.columns, **(merged.COLUMNS if table.name == merged.TABLE else {})}
+
+
 def _stand_in(path: Path, columns: Schema) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     hidden = layout.hidden(path)
@@ -136,9 +141,7 @@ def _copied(connection: duckdb.DuckDBPyConnection, directory: Path) -> bool:
 
 def _digest(directory: Path) -> str:
     """Return a digest of what `create` makes, which is another one in another folder and for other views."""
-    columns = {
-        table.name: {*table.columns, *(merged.COLUMNS if table.name == merged.TABLE else ())} for table in _TABLES
-    }
+    columns = {table.name: _columns_of(table) for table in _TABLES}
     statements = [_of_files(directory, name, sorted(names)) for name, names in columns.items()]
     return hashlib.sha256("\n".join([*statements, *_of_tables(directory, columns)]).encode()).hexdigest()
 
@@ -194,11 +197,7 @@ def _partitioned(directory: Path) -> bool:
 def _of_files(directory: Path, table: str, columns: Collection[str]) -> str:
     """Return the statement that creates the view of a table's files; only of merged ones the columns matter."""
     selected = merged.public(columns) if table == merged.TABLE else "*"
-    hour = (
-        ""
-        if _partitioned(directory)
-        else ", make_timestamp(at_us)::DATE AS date, hour(make_timestamp(at_us))::INTEGER AS hour"
-    )
+    hour = "" if _partitioned(directory) else _TIME_OF_FOLDER
     return (
         f"CREATE VIEW {table} AS "  # noqa: S608 # names of our own, and a quoted path
         f"SELECT to_timestamp(at_us / 1000000.0) AS time, {selected}{hour} FROM {_files(directory, table)}"

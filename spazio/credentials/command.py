@@ -88,7 +88,7 @@ def issue(folder: Path, bus: Names, wanted: Wanted) -> Iterable[str]:
     if wanted.region and not (wanted.nodes and is_node_name(wanted.region)):
         raise ValueError(f"--region {wanted.region}: name the region, and its nodes with --nodes FILE")
     server = folder / authority.SERVER
-    before = server.read_text() if server.exists() else ""
+    before = server.read_text(errors="replace") if server.exists() else ""
     with authority.opened(folder, bus) as own:
         ended = sum(own.revoke(name) for name in wanted.revoke)
         # A revoked node stays without a credential until a list of nodes names it; a role gets a new one at once.

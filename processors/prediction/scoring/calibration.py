@@ -19,7 +19,7 @@ _SHORTEST_SECONDS = 3 * 3600
 # Nodes that start together make their predictions at the same times. Intervals that do not divide the day let these
 # times move through it, so that each hour is learned of.
 _DRIFT = 10 / 9
-_GAP_SECONDS, _GAP_WINDOWS = 900.0, 2.5  # without a sample, whichever is longer, a prediction is not judged
+_GAP_WINDOWS = 2.5  # a gap is longer than so many windows, however long these are
 _KEPT = 0.9  # of the weight, each day: a week ago counts half
 _LOSS_HALF_LIFE_SECONDS = 3.0 * _DAY_SECONDS
 _CAUTION = 20.0  # predictions that count beside those of the last horizon, so that the first ones move little
@@ -55,7 +55,7 @@ def params(settings: Predict, waiting: int) -> conformal.Params:
         half_life_seconds=min(max(horizon, _SHORTEST_SECONDS), _DAY_SECONDS),
         horizon_seconds=horizon,
         interval_seconds=_DRIFT * horizon / waiting,
-        gap_seconds=max(_GAP_SECONDS, _GAP_WINDOWS * settings.update_seconds),
+        gap_seconds=max(conformal.GAP_SECONDS, _GAP_WINDOWS * settings.update_seconds),
     )
 
 

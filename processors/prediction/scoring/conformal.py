@@ -26,6 +26,7 @@ Mask = NDArray[np.bool_]
 Times = NDArray[np.int64]
 
 _FIRST_SECONDS = 1.0
+GAP_SECONDS = 900.0
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Params:
     deviation: float = 0.02
     horizon_seconds: float = 24 * 3600.0
     interval_seconds: float = 3600.0
-    gap_seconds: float = 900.0
+    gap_seconds: float = GAP_SECONDS
 
 
 class State(NamedTuple):

@@ -207,7 +207,6 @@ class ClusterState:
         more = np.where(states == STALE, emptied, np.where(states == FRESH, 0.0, np.nan))
         resources = sorted({"cpu", "memory", "ephemeral-storage", "pods", *pod.requests})
         both = ("cpu", "memory")
-        reserved, coming = self._reserved(pod.workload, rows)
         requested = Columns(take, "requested:", resources, rows)
         then = Columns(take, "then:", both, rows)
         return Candidates(
@@ -216,8 +215,8 @@ class ClusterState:
             sure=sure + more,
             unseen=(assumed > MOSTLY_ASSUMED) & (states != UNKNOWN) & ~np.isnan(room),
             running=np.where(now_us - take["at"][rows] <= self._reported_us, running, 0.0),
-            starting=coming - take["stuck"][rows],
-            reserved=reserved,
+            starting=take["starting"][rows],
+            reserved=self._reserved(pod.workload, rows),
             binding=Taken(self._binding, rows),
             allocatable=Columns(take, "allocatable:", resources, rows, take["facts"][rows] > 0),
             requested=requested,
@@ -288,11 +287,10 @@ class ClusterState:
         """
         return np.minimum(self._classes.worth(workload, kind, rows), 1.0)
 
-    def _reserved(self, workload: str, rows: NDArray[np.intp]) -> tuple[Array, Array]:
-        """Return (nodes,) the reserved room in pods of this class, and the number of pods that it is reserved for."""
-        total, pods = np.zeros(len(rows)), np.zeros(len(rows))
+    def _reserved(self, workload: str, rows: NDArray[np.intp]) -> Array:
+        """Return (nodes,) the reserved room, in pods of this class."""
+        total = np.zeros(len(rows))
         for kind, column in self.reserved.columns():
             taken = column[rows]
             total += taken if kind == workload else taken * self._classes.worth(workload, kind, rows)
-            pods += taken
-        return total, pods
+        return total

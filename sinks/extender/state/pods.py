@@ -75,7 +75,8 @@ class BoundPod:
 class Pods:
     """All pods, and their sums by node in columns of `rows`.
 
-    Columns: `requested:<resource>`, `nonzero:cpu`, `nonzero:memory`, `pods`, `recent`, `stuck`.
+    Columns: `requested:<resource>`, `nonzero:cpu`, `nonzero:memory`, `pods`, `recent`, and `starting`,
+    the pods on their way without those that are stuck.
 
     Attributes:
         rows: Names and rows of nodes.
@@ -98,7 +99,8 @@ class Pods:
     heard_us: int = 0
     _waiting: deque[tuple[int, str]] = field(default_factory=deque)
     _doubted: set[str] = field(default_factory=set)
-    _doubts: tuple[int, int, int] = (0, 0, 0)  # how many there were first and last, and since when so many
+    _left: int = 0  # doubted at the last look
+    _since_us: int = 0  # the last one was heard of again; 0: none was
 
     def is_new(self, facts: PodFacts) -> bool:
         """Tell whether facts are the first that say that a pod is bound and has not ended."""
@@ -164,17 +166,16 @@ class Pods:
     def renewed(self) -> None:
         """Doubt all pods, since their bucket was created again: nothing tells of those that ended meanwhile."""
         self._doubted = {*self.bound, *self.pending}
-        self._doubts = len(self._doubted), len(self._doubted), 0
+        self._left, self._since_us = len(self._doubted), 0
 
     def age(self, now_us: int) -> None:
         """Mark the pods that have not run long after they were bound; their room stays reserved.
 
         Pods that a new list of the watch does not have are forgotten.
         """
-        first, left, since_us = self._doubts
-        if len(self._doubted) < left:
-            self._doubts = first, len(self._doubted), now_us
-        elif left < first and now_us - since_us > _LISTED_US:
+        if len(self._doubted) < self._left:
+            self._left, self._since_us = len(self._doubted), now_us
+        elif self._since_us and now_us - self._since_us > _LISTED_US:
             for uid in list(self._doubted):
                 self.forget(uid, None)
         while self._waiting and self._waiting[0][0] <= now_us - _STUCK_US:
@@ -208,12 +209,13 @@ class Pods:
         return bound.running_us is not None and reported_us >= bound.running_us + self.terms.settle_us
 
     def _stick(self, bound: BoundPod, *, stuck: bool) -> None:
-        self.rows["stuck"][bound.row] += int(stuck) - int(bound.stuck)
+        self.rows["starting"][bound.row] += int(bound.stuck) - int(stuck)
         bound.stuck = stuck
 
     def _count(self, bound: BoundPod, sign: int) -> None:
         self.reserved.add(bound.row, bound.kind, sign)
         self.rows["recent"][bound.row] += sign * bound.cpu
+        self.rows["starting"][bound.row] += sign
 
     def _add(self, uid: str, bound: BoundPod) -> None:
         self.bound[uid] = bound
@@ -257,7 +259,7 @@ def nonzero(requests: Mapping[str, float]) -> dict[str, float]:
 
 def columns() -> dict[str, float]:
     """Return the columns that pods need, and their values in an empty row."""
-    return {"pods": 0.0, "recent": 0.0, "stuck": 0.0, "nonzero:cpu": 0.0, "nonzero:memory": 0.0}
+    return {"pods": 0.0, "recent": 0.0, "starting": 0.0, "nonzero:cpu": 0.0, "nonzero:memory": 0.0}
 
 
 def expected(requests: Mapping[str, float], limits: Mapping[str, float] | None = None) -> float:

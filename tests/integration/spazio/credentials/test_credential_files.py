@@ -79,6 +79,19 @@ def test_a_name_too_long_for_a_credential_is_refused_with_the_reason(
     assert "choose a shorter one" in capsys.readouterr().err
 
 
+def test_damaged_files_that_can_be_made_again_are_and_a_name_may_be_as_long_as_it_says(tmp_path: Path) -> None:
+    longest = "n" * 230
+    with authority.opened(tmp_path, NAMES) as own:
+        file = own.node("n1")
+        assert own.node(longest).exists()
+    before = file.read_bytes()
+    file.write_bytes(b"\xff\xfe" + before[:40])
+    (tmp_path / "server.conf").write_bytes(b"\xff\xfe")
+    command.issue(tmp_path, NAMES, command.Wanted(nodes=["n1"]))
+    assert file.read_bytes().startswith(b"-----BEGIN NATS USER JWT-----")
+    assert b"\xff" not in (tmp_path / "server.conf").read_bytes()
+
+
 def test_a_damaged_list_of_what_is_revoked_is_never_replaced(tmp_path: Path) -> None:
     command.issue(tmp_path / "c", NAMES, command.Wanted())
     (tmp_path / "c" / "issued.json").write_text("{")

@@ -73,6 +73,16 @@ def test_what_a_producer_sends_again_after_the_history_started_again_is_stored_o
     assert counted(tmp_path, "SELECT count(DISTINCT seq) FROM samples") == 12
 
 
+def test_while_this_machines_clock_is_behind_what_the_server_has_stored_is_not_of_the_future(tmp_path: Path) -> None:
+    target = Writer(tmp_path, "S", CREATED, 1, lambda: Window(ALWAYS[0], 1_000_000))
+    put(target, 1, 5, stored_us=(telemetry.START + 9) * 1_000_000)
+    target.flush()
+    assert counted(tmp_path, "SELECT count(*) FROM samples") == 10
+    put(target, 2, 5000, stored_us=(telemetry.START + 10) * 1_000_000)
+    target.flush()
+    assert counted(tmp_path, "SELECT count(*) FROM samples") == 10, "it is of the future of the server, too"
+
+
 def test_a_node_beyond_its_quota_is_refused_and_the_others_are_stored(tmp_path: Path) -> None:
     target = Writer(tmp_path, "S", CREATED, 1, lambda: Window(*ALWAYS, 5))
     before = value(OVER_QUOTA, "samples")

@@ -64,6 +64,12 @@ def test_every_statement_with_rows_is_answered(tmp_path: Path, statement: str) -
     assert ask(Folder(tmp_path), statement)
 
 
+def test_a_value_that_python_has_no_room_for_is_an_answer_and_no_failure(tmp_path: Path) -> None:
+    write(tmp_path, 1)
+    with pytest.raises(Unanswerable, match="days"):
+        ask(Folder(tmp_path), "SELECT INTERVAL 2000000000 DAY")
+
+
 def test_views_that_are_created_again_are_used_at_the_next_question(tmp_path: Path) -> None:
     write(tmp_path, 3)
     shutil.rmtree(tmp_path / "rejects")  # as in a folder of an older version

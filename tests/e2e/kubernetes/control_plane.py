@@ -24,8 +24,8 @@ import aiohttp
 
 PROGRAMS = Path(__file__).parents[3] / ".tools" / "kube"
 _ADMIN, _STRANGER, _NOBODY = "admin-token", "stranger-token", "wrong-token"
-# Keys of objects that the API server makes by itself, some of them a moment after it is ready.
-_ITS_OWN = re.compile("^/registry/namespaces/default$|/kube-[a-z-]+(/|$)|/system[:-]|^/registry/masterleases/")
+# Keys of objects that the API server makes by itself, some of them a moment after it is ready; it makes no pods.
+_ITS_OWN = re.compile("^/registry/(namespaces/default$|masterleases/|(?!pods/).*(/kube-[a-z-]+(/|$)|/system[:-]))")
 
 
 def missing(*programs: str) -> str:

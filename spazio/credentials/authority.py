@@ -24,7 +24,7 @@ from typing import Any
 
 from bus.access import file_lock, private_file
 from schemas import role as roles
-from schemas.role import Grant, Role
+from schemas.role import Role
 from schemas.subject import Names, token
 from spazio.credentials import claims
 from spazio.credentials.accounts import APART, MAIN, NODES, Accounts
@@ -58,8 +58,10 @@ def opened(folder: Path, names: Names) -> Iterator["Authority"]:
     with os.fdopen(os.open(folder / ".lock", os.O_WRONLY | os.O_CREAT, 0o600), "w") as lock:
         file_lock.take(lock, wait=True)
         authority = Authority(folder, names)
-        yield authority
-        authority.save()
+        try:
+            yield authority
+        finally:  # what was issued or revoked before a failure is listed, too
+            authority.save()
 
 
 def local(folder: Path, names: Names, node: str) -> "Authority":
@@ -112,7 +114,7 @@ class Authority:
         file = path or self._folder / "roles" / f"{role.name}.creds"
         account = role.name if role.apart else NODES if role.within_nodes else MAIN
         limits = claims.REGION if role.within_nodes else claims.UNBOUNDED
-        return self._issue(role.name, role.allowed(self._names), account, file, limits, rotate=rotate)
+        return self._issue(role.name, claims.user(role.allowed(self._names), limits), account, file, rotate=rotate)
 
     def node(self, name: str, *, rotate: bool = False) -> Path:
         """Issue a node's credential, unless there is one; return its file.
@@ -121,7 +123,7 @@ class Authority:
             ValueError: The name is too long for a credential.
         """
         grant, file = roles.node(self._names, name), self._folder / "nodes" / f"{token(name)}.creds"
-        return self._issue(f"node:{name}", grant, NODES, file, claims.NODE, rotate=rotate)
+        return self._issue(f"node:{name}", claims.user(grant, claims.NODE), NODES, file, rotate=rotate)
 
     def region(self, name: str, nodes: Iterable[str], *, rotate: bool = False) -> Path:
         """Issue the credential of a region's leaf server, for these nodes and no other; return its file.
@@ -129,15 +131,37 @@ class Authority:
         Raises:
             ValueError: The name of a node is too long for a credential.
         """
-        grant, file = roles.region(self._names, nodes), self._folder / "regions" / f"{token(name)}.creds"
-        return self._issue(f"region:{name}", grant, NODES, file, claims.REGION, rotate=rotate)
+        body = claims.user(roles.region(self._names, nodes), claims.REGION)
+        return self._issue(f"region:{name}", body, NODES, self._region_file(name), rotate=rotate)
 
-    def revoke(self, name: str) -> int:
-        """Revoke all that was issued to a user so far, and forget its file; return the number of keys.
+    def rotate_region(self, name: str) -> bool:
+        """Make a new key for a region, for the same nodes; False: its credential is not here, which names them."""
+        file = self._region_file(name)
+        jwt, key = self._present(file)
+        if key is None:
+            return False
+        body = {field: value for field, value in jwt["nats"].items() if field != "version"}
+        self._issue(f"region:{name}", body, NODES, file, rotate=True)
+        return True
+
+    def rotate_local(self) -> None:
+        """Make a new key for the user of `spazio up`, where there is one."""
+        if (self._folder / READER).exists():
+            self.role(roles.LOCAL_ROLE, self._folder / READER, rotate=True)
+
+    def revoke(self, names: Iterable[str]) -> int:
+        """Revoke all that was issued to users so far, and forget their files; return the number of keys.
 
         Raises:
-            Unusable: There is no such user.
+            Unusable: There is no such user; then none is revoked.
         """
+        return sum(self._end(user) for user in [self._user(name) for name in names])
+
+    def _region_file(self, name: str) -> Path:
+        return self._folder / "regions" / f"{token(name)}.creds"
+
+    def _user(self, name: str) -> str:
+        """Return the user that somebody means."""
         matching = [user for user in (name, f"node:{name}", f"region:{name}") if user in self._users]
         if not matching:
             listed = ", ".join(self.users[:8]) + (" …" if len(self._users) > 8 else "")
@@ -146,10 +170,13 @@ class Authority:
             raise Unusable(
                 f"{name} has several meanings: name {' or '.join(matching[1:])}, or revoke both by their names"
             )
-        keys = self._users.pop(matching[0])
+        return matching[0]
+
+    def _end(self, name: str) -> int:
+        keys = self._users.pop(name, [])
         for key in keys:
             self._revoked[key] = self._at
-        kind, colon, own = matching[0].partition(":")  # a node's name may have colons of its own
+        kind, colon, own = name.partition(":")  # a node's name may have colons of its own
         folder, user = (f"{kind}s", own) if colon else ("roles", kind)
         (self._folder / folder / f"{token(user)}.creds").unlink(missing_ok=True)
         return len(keys)
@@ -192,8 +219,8 @@ class Authority:
             f"resolver: MEMORY\nresolver_preload: {{\n{preload}}}\n"
         )
 
-    def _issue(self, user: str, grant: Grant, account: str, file: Path, limits: claims.Limits, *, rotate: bool) -> Path:
-        body, issuer = claims.user(grant, limits), self._keys[account]
+    def _issue(self, user: str, body: dict[str, Any], account: str, file: Path, *, rotate: bool) -> Path:
+        issuer = self._keys[account]
         jwt, key = self._present(file)
         valid = key is not None and key.public in self._users.get(user, ()) and key.public not in self._revoked
         if key is None or rotate or not valid:

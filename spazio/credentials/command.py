@@ -90,7 +90,7 @@ def issue(folder: Path, bus: Names, wanted: Wanted) -> Iterable[str]:
     server = folder / authority.SERVER
     before = server.read_text(errors="replace") if server.exists() else ""
     with authority.opened(folder, bus) as own:
-        ended = sum(own.revoke(name) for name in wanted.revoke)
+        ended = own.revoke(wanted.revoke)
         # A revoked node stays without a credential until a list of nodes names it; a role gets a new one at once.
         present = [name[len("node:") :] for name in own.users if name.startswith("node:")]
         listed = list(dict.fromkeys([*present, *wanted.nodes]))
@@ -98,6 +98,7 @@ def issue(folder: Path, bus: Names, wanted: Wanted) -> Iterable[str]:
         nodes = {name: own.node(name, rotate=wanted.rotate) for name in listed}
         if wanted.region:
             own.region(wanted.region, wanted.nodes, rotate=wanted.rotate)
+        left_out = _rotate_others(own, wanted) if wanted.rotate else []
         ended += own.retire() if wanted.retire else 0
     tls = folder / TLS
     made = kubernetes.manifest(server, tls, files, nodes)
@@ -113,8 +114,20 @@ def issue(folder: Path, bus: Names, wanted: Wanted) -> Iterable[str]:
         )
     if ended:
         lines.append(f"{count.of(ended, 'key')} revoked")
+    lines += [
+        f"the region {name} has its old key: its credential is not here; name it again with --region and --nodes FILE"
+        for name in left_out
+    ]
     if wanted.rotate:
-        lines.append("everybody has a new key; hand the files out, then end the old ones with --retire")
+        those = "all others have" if left_out else "everybody has"
+        lines.append(f"{those} a new key; hand the files out, then end the old ones with --retire")
     if before and server.read_text() != before:
         lines.append(f"{server} has changed: {_RELOAD}")
     return lines
+
+
+def _rotate_others(own: authority.Authority, wanted: Wanted) -> list[str]:
+    """Make new keys for the regions that are not issued now, and for the local user; return those without one."""
+    own.rotate_local()
+    regions = [name[len("region:") :] for name in own.users if name.startswith("region:")]
+    return [name for name in regions if name != wanted.region and not own.rotate_region(name)]

@@ -1,8 +1,8 @@
-"""The credentials of a folder as Kubernetes objects: a Secret for each role and for each node, and the accounts.
+"""The credentials of a folder as Kubernetes objects: a Secret for each role and each node, and the accounts of NATS.
 
 Agents are in a namespace of their own (`deploy/kubernetes/namespace.yaml`), with the Secrets of the nodes and that
-of the governor. Each Secret also has the authority by which its owner recognizes the server, whose certificate is a
-Secret of its own.
+of the governor. A node also has an account that may read its Secret, of which its agent requests a token. Each Secret
+also has the authority by which its owner recognizes the server, whose certificate is a Secret of its own.
 """
 
 import base64
@@ -55,6 +55,7 @@ def manifest(accounts: Path, tls: Path, roles: Mapping[str, Path], nodes: Mappin
     for name, file in nodes.items():
         if name not in left_out:
             objects.append(_secret(secret_name(name), AGENTS, {CREDENTIAL: file} | authority))
+            objects += _reader(secret_name(name))
     return Manifest("---\n".join(objects), left_out)
 
 
@@ -66,6 +67,29 @@ def certified(tls: Path) -> bool:
 def _secret(name: str, space: str, files: Mapping[str, Path]) -> str:
     data = {key: base64.b64encode(file.read_bytes()).decode() for key, file in files.items()}
     return _document("Secret", name, space, data, kind="Opaque")
+
+
+def _reader(name: str) -> list[str]:
+    """Return the account that may read the Secret of this name, and its right."""
+    group = "rbac.authorization.k8s.io"
+    metadata = {"name": name, "namespace": AGENTS}
+    things: list[dict[str, object]] = [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata, "automountServiceAccountToken": False},
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "Role",
+            "metadata": metadata,
+            "rules": [{"apiGroups": [""], "resources": ["secrets"], "resourceNames": [name], "verbs": ["get"]}],
+        },
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "RoleBinding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": AGENTS}],
+        },
+    ]
+    return [json.dumps(thing) + "\n" for thing in things]  # JSON is YAML, too
 
 
 def _document(what: str, name: str, space: str, values: Mapping[str, str], kind: str = "") -> str:

@@ -3,9 +3,9 @@
 That is its credential, and the authority by which it recognizes the server of the bus.
 
 Agents run it as their init container. Each node has a Secret, and no pod may read that of another node. RBAC knows no
-nodes, and admission, which knows the node of a pod's token, sees no reads. So the agents' account may not read
-Secrets: it may patch them, as a dry run, which changes nothing and answers with the whole object. Admission allows
-that for the Secret of the node in the token (`deploy/kubernetes/admission.yaml`; docs/adr/0045-node-secrets.md).
+nodes, and admission, which knows the node of a pod's token, sees no reads. So each node has a ServiceAccount, too,
+which may read its Secret, and the agents' account may read none: it may request a token of such an account, and
+admission allows that for the node in its own token (`deploy/kubernetes/admission.yaml`, and ADR 55).
 """
 
 import base64
@@ -22,6 +22,7 @@ from bus.access import private_file
 CREDENTIAL = "nats.creds"
 AUTHORITY = "ca.crt"  # not there if the server has no TLS, or one of the authorities of the operating system
 _SECONDS = 10.0
+_TOKEN_SECONDS = 600  # the least that the API server gives, and the most that admission allows
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _LONGEST = 3 << 20  # of an answer; a Secret has at most 1 MiB
 
@@ -31,7 +32,7 @@ class Unavailable(Exception):
 
 
 def secret_name(node: str) -> str:
-    """Return the name of a node's Secret."""
+    """Return the name of a node's Secret, and of the account that may read it."""
     return f"spazio-node-{node}"
 
 
@@ -60,13 +61,23 @@ def fetch(account: Path, environ: Mapping[str, str]) -> dict[str, bytes]:
         Unavailable: The API server does not give it.
     """
     node = environ.get("SPAZIO_SAMPLE_NODE", "")
+    name = secret_name(node)
+    request = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": _TOKEN_SECONDS},
+    }
     try:
-        status, body = _patched(account, environ, secret_name(node))
-    except (OSError, KeyError, ValueError, http.client.HTTPException) as error:
+        api = _Api(account, environ)
+        own = (account / "token").read_text().strip()
+        status, body = api.ask("POST", f"serviceaccounts/{name}/token", own, json.dumps(request))
+        if status == http.HTTPStatus.CREATED:
+            status, body = api.ask("GET", f"secrets/{name}", str(json.loads(body)["status"]["token"]))
+    except (OSError, KeyError, TypeError, ValueError, http.client.HTTPException) as error:
         raise Unavailable(f"the API server does not answer: {error!r}") from error
     if status == http.HTTPStatus.NOT_FOUND:
         raise Unavailable(
-            f"there is no Secret {secret_name(node)}: name the node {node} to `spazio credentials --nodes`, "
+            f"there is no Secret, or no ServiceAccount, {name}: name the node {node} to `spazio credentials --nodes`, "
             "and apply kubernetes.yaml"
         )
     try:
@@ -78,27 +89,28 @@ def fetch(account: Path, environ: Mapping[str, str]) -> dict[str, bytes]:
         return {name: base64.b64decode(data[name]) for name in names}
     except (ValueError, KeyError, TypeError) as error:
         raise Unavailable(
-            f"the Secret {secret_name(node)} lacks {CREDENTIAL} ({error!r}): apply kubernetes.yaml of "
-            "`spazio credentials` again"
+            f"the Secret {name} lacks {CREDENTIAL} ({error!r}): apply kubernetes.yaml of `spazio credentials` again"
         ) from error
 
 
-def _patched(account: Path, environ: Mapping[str, str], name: str) -> tuple[int, bytes]:
-    """Send an empty patch of a Secret as a dry run; return status and body of the answer."""
-    context = ssl.create_default_context(cafile=str(account / "ca.crt"))
-    host, port = environ["KUBERNETES_SERVICE_HOST"], int(environ["KUBERNETES_SERVICE_PORT"])
-    path = f"/api/v1/namespaces/{(account / 'namespace').read_text().strip()}/secrets/{name}?dryRun=All"
-    headers = {
-        "Authorization": f"Bearer {(account / 'token').read_text().strip()}",
-        "Content-Type": "application/merge-patch+json",
-    }
-    link = http.client.HTTPSConnection(host, port, timeout=_SECONDS, context=context)
-    try:
-        link.request("PATCH", path, b"{}", headers)
-        answer = link.getresponse()
-        return answer.status, answer.read(_LONGEST)
-    finally:
-        link.close()
+class _Api:
+    """The namespace of the agents at the API server."""
+
+    def __init__(self, account: Path, environ: Mapping[str, str]) -> None:
+        self._context = ssl.create_default_context(cafile=str(account / "ca.crt"))
+        self._address = environ["KUBERNETES_SERVICE_HOST"], int(environ["KUBERNETES_SERVICE_PORT"])
+        self._path = f"/api/v1/namespaces/{(account / 'namespace').read_text().strip()}/"
+
+    def ask(self, verb: str, path: str, token: str, body: str | None = None) -> tuple[int, bytes]:
+        """Send a request; return status and body of the answer."""
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        link = http.client.HTTPSConnection(*self._address, timeout=_SECONDS, context=self._context)
+        try:
+            link.request(verb, self._path + path, body, headers)
+            answer = link.getresponse()
+            return answer.status, answer.read(_LONGEST)
+        finally:
+            link.close()
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 import subprocess
 from pathlib import Path
 from typing import NamedTuple
@@ -19,8 +20,8 @@ from tests.support.server.secured import NAMES
 pytestmark = pytest.mark.slow
 
 SECRETS = "/api/v1/namespaces/spazio-agents/secrets"
-ACCOUNT = "/api/v1/namespaces/spazio-agents/serviceaccounts/spazio-agent/token"
-MESSAGE = "an agent may read the credential of its own node, by a patch as a dry run, and nothing else"
+ACCOUNTS = "/api/v1/namespaces/spazio-agents/serviceaccounts"
+MESSAGE = "an agent may have a token of the account of its own node, for ten minutes"
 NODES = ("n1", "n2.example")
 CERTIFICATES = Path(__file__).parents[4] / "deploy" / "certificates.sh"
 _number = itertools.count()
@@ -51,6 +52,10 @@ class Agent:
         bound = {"kind": "Pod", "apiVersion": "v1", "name": made["metadata"]["name"], "uid": made["metadata"]["uid"]}
         (self.account / "token").write_text(await token(kubectl, {"boundObjectRef": bound}))
 
+    @property
+    def token(self) -> str:
+        return (self.account / "token").read_text()
+
     async def run(self, *, node: str = "") -> int:
         """Run the init container, as one that names another node if given; return its exit status."""
         environ = self.environ | ({"SPAZIO_SAMPLE_NODE": node} if node else {})
@@ -59,7 +64,7 @@ class Agent:
 
 async def token(kubectl: Kubectl, spec: dict[str, object]) -> str:
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
-    return str((await kubectl.call("POST", ACCOUNT, request))["status"]["token"])
+    return str((await kubectl.call("POST", f"{ACCOUNTS}/spazio-agent/token", request))["status"]["token"])
 
 
 class Attempt(NamedTuple):
@@ -71,15 +76,28 @@ class Attempt(NamedTuple):
     status: int
 
 
+def account(node: str) -> str:
+    """Return the path at which tokens of a node's account are requested."""
+    return f"{ACCOUNTS}/spazio-node-{node}/token"
+
+
 OTHERS = f"{SECRETS}/spazio-node-n2.example"
 OWN = f"{SECRETS}/spazio-node-n1"
+# What would have the API server quote a credential in its refusal of a label.
+COPY = [
+    {"op": "add", "path": "/metadata/labels", "value": {}},
+    {"op": "copy", "from": "/data/nats.creds", "path": "/metadata/labels/x"},
+]
+SHORT, LONG = ({"spec": {"expirationSeconds": seconds}} for seconds in (600, 3600))
 REFUSED = (
-    Attempt("PATCH", f"{OTHERS}?dryRun=All", {}, 422),
-    Attempt("PATCH", f"{SECRETS}/spazio-govern-credentials?dryRun=All", {}, 422),
-    Attempt("PATCH", OWN, {}, 422),
-    Attempt("PATCH", OWN, {"data": {"nats.creds": "AAAA"}}, 422),
-    Attempt("PATCH", OTHERS, {"data": {"nats.creds": "AAAA"}}, 422),
-    Attempt("PATCH", "/api/v1/namespaces/spazio/secrets/spazio-process-credentials?dryRun=All", {}, 403),
+    Attempt("POST", account("n2.example"), SHORT, 422),
+    Attempt("POST", account("n1"), LONG, 422),
+    Attempt("POST", account("n1"), {"spec": {}}, 422),
+    Attempt("POST", f"{ACCOUNTS}/spazio-agent/token", SHORT, 422),
+    Attempt("POST", "/api/v1/namespaces/spazio/serviceaccounts/default/token", SHORT, 403),
+    Attempt("PATCH", f"{OTHERS}?dryRun=All", COPY, 403),
+    Attempt("PATCH", f"{SECRETS}/spazio-govern-credentials?dryRun=All", COPY, 403),
+    Attempt("PATCH", f"{OWN}?dryRun=All", [], 403),
     Attempt("GET", OWN, None, 403),
     Attempt("GET", OTHERS, None, 403),
     Attempt("GET", SECRETS, None, 403),
@@ -87,13 +105,12 @@ REFUSED = (
     Attempt("DELETE", OWN, None, 403),
     Attempt("POST", SECRETS, {"metadata": {"name": "made"}}, 403),
     Attempt("PUT", f"{OTHERS}?dryRun=All", {"metadata": {"name": "spazio-node-n2.example"}}, 403),
-    Attempt("POST", ACCOUNT, {"spec": {}}, 403),
 )
 
 
-async def send(plane: ControlPlane, account: Path, attempt: Attempt) -> tuple[int, str]:
-    headers = {"Authorization": f"Bearer {(account / 'token').read_text()}"}
-    kind = "application/merge-patch+json" if attempt.verb == "PATCH" else "application/json"
+async def send(plane: ControlPlane, token: str, attempt: Attempt) -> tuple[int, str]:
+    headers = {"Authorization": f"Bearer {token}"}
+    kind = "application/json-patch+json" if attempt.verb == "PATCH" else "application/json"
     async with (
         aiohttp.ClientSession(headers=headers, connector=aiohttp.TCPConnector(ssl=False)) as session,
         session.request(
@@ -130,7 +147,7 @@ async def agent(plane: ControlPlane, kubectl: Kubectl, folder: Path, tmp_path: P
     await running.started(kubectl)
 
     async def in_force() -> bool:
-        return (await send(plane, running.account, REFUSED[0]))[0] == REFUSED[0].status
+        return (await send(plane, running.token, REFUSED[0]))[0] == REFUSED[0].status
 
     await until(in_force, 60)
     return running
@@ -155,9 +172,9 @@ async def test_an_agent_gets_no_other_credential_and_changes_nothing(
 ) -> None:
     before = {each["metadata"]["name"]: each for each in (await kubectl.call("GET", SECRETS))["items"]}
     for attempt in REFUSED:
-        status, text = await send(plane, agent.account, attempt)
+        status, text = await send(plane, agent.token, attempt)
         assert status == attempt.status, (attempt, text)
-        assert "nats.creds" not in text, attempt
+        assert "nats.creds" not in text.replace("/data/nats.creds", ""), attempt
         assert (MESSAGE in text) == (status == 422), (attempt, text)
     assert await agent.run(node=NODES[1]) == 1
     assert MESSAGE in capsys.readouterr().err
@@ -165,14 +182,30 @@ async def test_an_agent_gets_no_other_credential_and_changes_nothing(
     assert {each["metadata"]["name"]: each for each in (await kubectl.call("GET", SECRETS))["items"]} == before
 
 
-async def test_a_token_of_the_account_that_belongs_to_no_pod_reads_nothing(
+async def test_a_token_of_the_account_that_belongs_to_no_pod_gets_no_other(
     plane: ControlPlane, kubectl: Kubectl, agent: Agent
 ) -> None:
-    (agent.account / "token").write_text(await token(kubectl, {}))
-    for path in (OWN, OTHERS, f"{SECRETS}/spazio-node-"):
-        status, text = await send(plane, agent.account, Attempt("PATCH", f"{path}?dryRun=All", {}, 0))
-        assert status in (404, 422)
-        assert "nats.creds" not in text
+    unbound = await token(kubectl, {})
+    for node in NODES:
+        status, text = await send(plane, unbound, Attempt("POST", account(node), SHORT, 0))
+        assert status == 422
+        assert MESSAGE in text
+
+
+async def test_the_account_of_a_node_reads_its_secret_and_can_do_nothing_else(
+    plane: ControlPlane, agent: Agent
+) -> None:
+    status, text = await send(plane, agent.token, Attempt("POST", account("n1"), SHORT, 201))
+    assert status == 201
+    own = json.loads(text)["status"]["token"]
+    status, text = await send(plane, own, Attempt("GET", OWN, None, 200))
+    assert status == 200
+    assert "nats.creds" in text
+    for attempt in REFUSED:
+        if attempt.path != OWN or attempt.verb != "GET":
+            status, text = await send(plane, own, attempt)
+            assert status == 403, (attempt, text)
+            assert "nats.creds" not in text.replace("/data/nats.creds", ""), attempt
 
 
 async def test_a_new_node_waits_for_its_secret_and_learns_what_lacks(
@@ -182,7 +215,7 @@ async def test_a_new_node_waits_for_its_secret_and_learns_what_lacks(
     assert await agent.run() == 1
     assert "name the node n1 to `spazio credentials --nodes`" in capsys.readouterr().err
     for thing in yaml.safe_load_all((folder / "kubernetes.yaml").read_text()):
-        if thing["metadata"]["name"] == "spazio-node-n1":
+        if (thing["kind"], thing["metadata"]["name"]) == ("Secret", "spazio-node-n1"):
             await put(kubectl, thing | {"data": {}})
             assert await agent.run() == 1
             assert "lacks nats.creds" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """The files that `spazio credentials` writes: whose they are, and what a second run keeps."""
 
+import json
 import stat
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,9 @@ def test_the_kubernetes_objects_hold_the_files(tmp_path: Path) -> None:
     folder = tmp_path / "c"
     command.issue(folder, NAMES, command.Wanted(nodes=["ip-10.eu", "my host"[:2]]))
     objects: dict[str, Any] = {
-        each["metadata"]["name"]: each for each in yaml.safe_load_all((folder / "kubernetes.yaml").read_text())
+        each["metadata"]["name"]: each
+        for each in yaml.safe_load_all((folder / "kubernetes.yaml").read_text())
+        if "data" in each
     }
     nodes = {"spazio-node-ip-10.eu", "spazio-node-my"}
     assert set(objects) == {"spazio-nats-accounts", *nodes} | {f"spazio-{each.name}-credentials" for each in role.ROLES}
@@ -55,8 +58,46 @@ def test_the_kubernetes_objects_hold_the_files(tmp_path: Path) -> None:
 def test_a_revoked_node_s_file_is_gone_also_if_the_name_has_colons(tmp_path: Path) -> None:
     with authority.opened(tmp_path, NAMES) as own:
         files = [own.node("a:b"), own.node("b")]
-        assert own.revoke("a:b") == 1
+        assert own.revoke(["a:b"]) == 1
     assert [file.exists() for file in files] == [False, True]
+
+
+def issued(folder: Path) -> dict[str, Any]:
+    listed: dict[str, Any] = json.loads((folder / "issued.json").read_text())
+    return listed
+
+
+def test_a_rotation_has_regions_and_the_local_user_too_and_names_whom_it_leaves_out(tmp_path: Path) -> None:
+    command.issue(tmp_path, NAMES, command.Wanted(["n1", "n2"], region="ra"))
+    command.issue(tmp_path, NAMES, command.Wanted(["n3"], region="rb"))
+    with authority.opened(tmp_path, NAMES) as own:
+        own.role(role.LOCAL_ROLE, tmp_path / authority.READER)
+    before = issued(tmp_path)["users"]
+    region = tmp_path / "regions" / "ra.creds"
+    allowed = Credential(region).publish
+    (tmp_path / "regions" / "rb.creds").unlink()
+    lines = command.issue(tmp_path, NAMES, command.Wanted(rotate=True))
+    assert [line for line in lines if "region rb has its old key" in line]
+    assert [line for line in lines if "all others have a new key" in line]
+    assert Credential(region).publish == allowed
+    command.issue(tmp_path, NAMES, command.Wanted(retire=True))
+    after = issued(tmp_path)
+    assert {name for name, keys in before.items() if keys[0] not in after["revoked"]} == {"region:rb"}
+    command.issue(tmp_path, NAMES, command.Wanted(["n3"], region="rb", rotate=True))
+    command.issue(tmp_path, NAMES, command.Wanted(retire=True))
+    assert before["region:rb"][0] in issued(tmp_path)["revoked"]
+
+
+def test_a_name_that_was_never_issued_keeps_every_credential_from_being_revoked(tmp_path: Path) -> None:
+    command.issue(tmp_path, NAMES, command.Wanted(["n1"]))
+    (key,) = issued(tmp_path)["users"]["node:n1"]
+    for wrong, message in ((command.Wanted(revoke=["n1", "typo"]), "typo"), (command.Wanted(["n" * 250]), "shorter")):
+        with pytest.raises(ValueError, match=message):
+            command.issue(tmp_path, NAMES, wrong)
+        assert (tmp_path / "nodes" / "n1.creds").exists()
+        assert issued(tmp_path)["users"]["node:n1"] == [key]
+    command.issue(tmp_path, NAMES, command.Wanted(revoke=["n1", "n1"]))
+    assert key in issued(tmp_path)["revoked"]
 
 
 def test_names_come_from_a_file_or_are_counted(tmp_path: Path) -> None:

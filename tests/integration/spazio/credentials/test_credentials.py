@@ -56,6 +56,7 @@ async def test_a_credential_that_cannot_be_used_is_named_with_the_reason(
         await hears(settings)
 
 
+@pytest.mark.slow
 async def test_a_revoked_user_is_thrown_out_and_others_stay(running: Secured) -> None:
     health, quick = Health(), {"nats_probe_seconds": "0.1"}
     settings = running.settings("n1", **quick)
@@ -85,6 +86,7 @@ async def test_a_revoked_user_is_thrown_out_and_others_stay(running: Secured) ->
         running.issue(revoke=["n3"])
 
 
+@pytest.mark.slow
 async def test_a_credential_that_is_cut_short_while_the_server_restarts_is_waited_for(
     running: Secured, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -103,6 +105,7 @@ async def test_a_credential_that_is_cut_short_while_the_server_restarts_is_waite
                 await asyncio.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_a_service_that_is_refused_ends_with_status_2_and_says_why(running: Secured) -> None:
     answer = spazio("sink", "cache", "--nats", running.url, "--http-port", "0", "--data-dir", str(running.folder / "x"))
     assert answer.returncode == 2
@@ -119,6 +122,7 @@ def test_a_password_on_the_command_line_is_warned_of_and_not_shown(capsys: pytes
     assert not capsys.readouterr().err
 
 
+@pytest.mark.slow
 async def test_keys_are_rotated_without_anybody_being_disconnected(running: Secured, tmp_path: Path) -> None:
     old = tmp_path / "old.creds"
     old.write_text(running.credential("cache").read_text())
@@ -138,6 +142,7 @@ async def test_keys_are_rotated_without_anybody_being_disconnected(running: Secu
     await hears(running.settings("cache"))
 
 
+@pytest.mark.slow
 async def test_streams_of_a_server_without_accounts_are_found_again(tmp_path: Path) -> None:
     plain = NatsServer(tmp_path)
     plain.start()
@@ -167,6 +172,7 @@ async def test_streams_of_a_server_without_accounts_are_found_again(tmp_path: Pa
         assert not list((tmp_path / "nats" / "jetstream").glob("$G/streams/*"))
 
 
+@pytest.mark.slow
 async def test_streams_are_kept_when_the_folder_of_credentials_is_lost(tmp_path: Path) -> None:
     settings = all_settings.load({"data_dir": str(tmp_path)}, environ={})
     for number in range(2):

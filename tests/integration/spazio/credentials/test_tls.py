@@ -28,6 +28,7 @@ def tls(tmp_path: Path) -> Iterator[tuple[Secured, Path]]:
     running.kill()
 
 
+@pytest.mark.slow
 async def test_client_and_server_verify_each_other(tls: tuple[Secured, Path]) -> None:
     running, keys = tls
     files = {"nats_ca": keys / "ca.pem", "nats_cert": keys / "client.pem", "nats_key": keys / "client.key"}

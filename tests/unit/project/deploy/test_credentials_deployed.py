@@ -20,7 +20,7 @@ def encoded(file: Path) -> str:
 def objects(folder: Path) -> dict[str, dict[str, Any]]:
     """Return the objects for Kubernetes by their names."""
     listed = yaml.safe_load_all((folder / "kubernetes.yaml").read_text())
-    return {each["metadata"]["name"]: each for each in listed}
+    return {each["metadata"]["name"]: each for each in listed if "data" in each}
 
 
 def test_each_node_has_a_secret_of_its_own_unless_none_can_have_its_name(tmp_path: Path) -> None:
@@ -53,6 +53,7 @@ def test_every_secret_has_the_authority_of_the_server_and_one_its_certificate(tm
     assert encoded(tls / "ca.key") not in (tmp_path / "kubernetes.yaml").read_text()
 
 
+@pytest.mark.slow
 def test_of_a_server_of_others_secrets_have_the_authority_alone(tmp_path: Path) -> None:
     (tmp_path / "tls" / "nats").mkdir(parents=True)
     (tmp_path / "tls" / "nats" / "ca.crt").write_text("theirs")

@@ -136,8 +136,9 @@ def test_only_the_agents_and_the_governor_have_a_privileged_namespace() -> None:
 
 
 def test_the_governor_is_applied_only_by_name() -> None:
-    (file,) = {name for name, thing in THINGS if thing["metadata"]["name"].startswith("spazio-govern")}
-    assert not (MANIFESTS / file).exists()
+    files = {name for name, thing in THINGS if thing["metadata"]["name"].startswith("spazio-govern")}
+    assert len(files) == 2, "the governor, and its right to evict"
+    assert not any((MANIFESTS / file).exists() for file in files)
     rules = [thing["rules"] for thing in things("ClusterRole") if thing["metadata"]["name"] == "spazio-govern"]
     assert rules == [[{"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]}]]
     (admitted,) = (thing for thing in things("NetworkPolicy") if thing["metadata"]["name"] == "spazio-govern-bus")
@@ -243,12 +244,13 @@ def test_each_workload_is_reached_by_and_reaches_what_it_needs(name: str) -> Non
     assert bus["podSelector"]["matchLabels"] == {"app.kubernetes.io/name": "spazio-nats"}
 
 
-def test_the_right_to_patch_is_narrowed_by_admission() -> None:
-    patching = {
+def test_the_rights_to_patch_and_to_request_tokens_are_narrowed_by_admission() -> None:
+    wide = {
         role["metadata"]["name"]
         for role in things("ClusterRole") + things("Role")
         for rule in role["rules"]
-        if "patch" in rule["verbs"] and rule["apiGroups"] != ["spazio.io"]
+        if ("patch" in rule["verbs"] and rule["apiGroups"] != ["spazio.io"])
+        or "serviceaccounts/token" in rule["resources"]
     }
     policies = {thing["metadata"]["name"]: thing["spec"] for thing in things("ValidatingAdmissionPolicy")}
     bindings = {thing["spec"]["policyName"]: thing["spec"] for thing in things("ValidatingAdmissionPolicyBinding")}
@@ -258,11 +260,11 @@ def test_the_right_to_patch_is_narrowed_by_admission() -> None:
     conditions = " ".join(
         thing["expression"] for spec in policies.values() for thing in spec.get("matchConditions", ())
     )
-    assert patching == {"spazio-agent", "spazio-extender", "spazio-kubernetes", "spazio-kubernetes-full"}
+    assert wide == {"spazio-agent", "spazio-extender", "spazio-kubernetes", "spazio-kubernetes-full"}
     accounts = {
         (binding["subjects"][0]["namespace"], binding["subjects"][0]["name"])
         for binding in things("ClusterRoleBinding") + things("RoleBinding")
-        if binding["roleRef"]["name"] in patching
+        if binding["roleRef"]["name"] in wide
     }
     assert {name for _, name in accounts} == {"spazio-agent", "spazio-extender", "spazio-kubernetes"}
     assert all(f'"system:serviceaccount:{space}:{name}"' in conditions for space, name in accounts)

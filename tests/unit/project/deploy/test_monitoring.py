@@ -138,7 +138,7 @@ def test_the_stack_has_a_prometheus_that_reads_all_services_and_both_listen_on_l
     assert added.keys() == {"prometheus", "grafana"}
     for service in added.values():
         assert re.search(r":v?\d+\.\d+\.\d+}$", service["image"])
-        assert all(port.startswith("${SPAZIO_PUBLISH:-127.0.0.1}:") for port in service["ports"])
+        assert all(port.startswith("${SPAZIO_METRICS_PUBLISH:-127.0.0.1}:") for port in service["ports"])
         mounts = [volume.split(":") for volume in service["volumes"]]
         assert all((ROOT / mount[0]).is_dir() and mount[2] == "ro" for mount in mounts if mount[0].startswith("."))
         assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])

@@ -91,6 +91,7 @@ async def test_an_unpinned_owner_learns_it_and_the_other_goes_on(client: Client)
     assert error(await api(client, "CONSUMER.UNPIN.S.x", {"group": "g"})) == 10014
 
 
+@pytest.mark.slow
 @pytest.mark.cases
 async def test_an_owner_that_asks_for_nothing_loses_its_pin_in_time(client: Client) -> None:
     await group(client, timeout_seconds=0.6)

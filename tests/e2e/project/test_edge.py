@@ -157,6 +157,7 @@ async def stored(agent: Client, subject: str) -> bool:
     return True
 
 
+@pytest.mark.slow
 async def test_a_node_at_a_leaf_publishes_its_own_telemetry_and_nothing_else(region: Region, tmp_path: Path) -> None:
     centre = region.central(tmp_path / "centre", "admin")
     async with connection.connect(centre, "test") as client, connection.connect(region.far(tmp_path), "far") as agent:

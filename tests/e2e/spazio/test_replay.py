@@ -66,6 +66,7 @@ def test_a_recording_that_turns_out_unusable_on_the_way_ends_with_its_reason(tmp
     assert "Traceback" not in answer.stderr
 
 
+@pytest.mark.slow
 def test_a_replay_without_sizes_ends_before_any_server_starts(tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text("node,seconds,cpu_util\nn,1700000000,0.4\n")

@@ -38,6 +38,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
         yield pipeline
 
 
+@pytest.mark.slow
 def test_within_ten_seconds_of_the_screen_the_cache_holds_this_host_whole_and_finite(running: Up) -> None:
     rows = until(running.top, 10, "this host in the cache")
     fields = set(Availability.model_fields)
@@ -124,6 +125,7 @@ def test_one_page_lists_the_services_for_prometheus(running: Up) -> None:
     assert all(group["labels"]["__scheme__"] == "http" for group in groups)
 
 
+@pytest.mark.slow
 def test_the_scheduler_s_question_is_answered_and_the_answer_is_in_the_history(running: Up) -> None:
     until(running.is_cached, 10, "this host in the cache")
     question = {"Pod": asked("p"), "Nodes": None, "NodeNames": [socket.gethostname(), "another"]}
@@ -145,6 +147,7 @@ def test_what_happened_fifteen_seconds_ago_is_visible_in_sql_and_to_another_proc
         assert running.sql("SELECT count(DISTINCT (node, seq, at_us)) = count(*) AS once FROM samples")[0]["once"]
 
 
+@pytest.mark.slow
 def test_parts_without_messages_are_no_fault(running: Up) -> None:
     def shown() -> bool:
         """Tell whether every part is done or idle; one whose first message has just come is neither for a moment."""
@@ -157,6 +160,7 @@ def test_parts_without_messages_are_no_fault(running: Up) -> None:
     until(shown, 30, "a replica for each part with messages")
 
 
+@pytest.mark.slow
 def test_a_second_up_on_the_same_folder_says_who_holds_it(running: Up) -> None:
     answer = running.run("up")
     assert answer.returncode == 2
@@ -183,6 +187,7 @@ def test_garbage_is_kept_as_a_dead_letter_and_nothing_crashes(running: Up) -> No
     until(lambda: pattern.search(running.page("process", "/metrics")[1]), 10, "the processors count dead letters")
 
 
+@pytest.mark.slow
 def test_the_agent_has_none_of_the_heavy_packages_loaded(running: Up) -> None:
     maps = Path(f"/proc/{running.pid('agent')}/maps").read_text()
     assert not [name for name in ("numpy", "polars", "_duckdb", "kubernetes") if name in maps]

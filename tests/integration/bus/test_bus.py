@@ -197,6 +197,7 @@ async def test_subjects_that_are_no_text_or_very_long_are_read_and_buried(
     assert (letters[1].headers or {})["Spazio-Subject"].startswith("spazio.samples.nnn")
 
 
+@pytest.mark.slow
 async def test_an_atomic_batch_is_whole_or_absent_when_the_server_is_killed_in_between(
     client: Client, nats_server: NatsServer
 ) -> None:

@@ -15,6 +15,7 @@ from schemas.subject import Names
 NAMES = Names()
 
 
+@pytest.mark.slow
 async def test_a_cursor_that_expires_before_it_is_read_again_covers_nothing(
     client: Client, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

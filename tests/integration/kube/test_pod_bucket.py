@@ -82,6 +82,7 @@ async def test_what_it_has_lost_is_brought_back_without_asking_the_api_server_fo
     assert cluster.lists() == 1
 
 
+@pytest.mark.slow
 async def test_what_it_has_too_much_leaves_it_once_a_list_shows_that_it_is_gone(
     client: Client, settings: Settings, cluster: ApiServer, tmp_path: Path
 ) -> None:
@@ -102,6 +103,7 @@ async def test_what_it_has_too_much_leaves_it_once_a_list_shows_that_it_is_gone(
     assert cluster.lists() == 2
 
 
+@pytest.mark.slow
 async def test_what_it_has_ahead_of_the_stream_is_reported_when_it_is_heard_again(
     client: Client, settings: Settings, cluster: ApiServer, tmp_path: Path
 ) -> None:

@@ -49,6 +49,7 @@ async def stored(client: Client, count: int) -> list[PodFacts]:
     return facts
 
 
+@pytest.mark.slow
 async def test_nothing_is_lost_when_nats_is_away_and_reading_stops_while_too_much_waits(
     client: Client, settings: Settings, nats_server: NatsServer, server: ApiServer, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -75,6 +76,7 @@ async def test_nothing_is_lost_when_nats_is_away_and_reading_stops_while_too_muc
     assert [each.version for each in facts] == list(range(51, 1051))
 
 
+@pytest.mark.slow
 async def test_a_watch_that_begins_again_says_only_what_is_new(
     client: Client, settings: Settings, server: ApiServer, tmp_path: Path
 ) -> None:
@@ -97,6 +99,7 @@ async def test_a_watch_that_begins_again_says_only_what_is_new(
     assert {(each.name, each.deleted) for each in facts[-2:]} == {("a", False), ("c", True)}
 
 
+@pytest.mark.slow
 async def test_a_watch_that_begins_while_nats_is_away_waits_for_it(
     client: Client, settings: Settings, nats_server: NatsServer, server: ApiServer, tmp_path: Path
 ) -> None:
@@ -117,6 +120,7 @@ async def test_a_watch_that_begins_while_nats_is_away_waits_for_it(
     assert server.lists() == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("others", [0, 30])
 async def test_facts_that_a_server_lost_with_its_power_are_published_again(
     client: Client, settings: Settings, nats_server: NatsServer, server: ApiServer, tmp_path: Path, others: int

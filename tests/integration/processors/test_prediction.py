@@ -68,6 +68,7 @@ async def until(client: Client, wanted: Rows, least: int, seconds: float = 60) -
     return rows
 
 
+@pytest.mark.slow
 async def test_predictions_and_rejects_of_a_filled_stream_are_those_of_one_fold(
     client: Client, settings: Settings
 ) -> None:

@@ -35,6 +35,7 @@ def process_ledger(monkeypatch: pytest.MonkeyPatch) -> Ledger:
     return own
 
 
+@pytest.mark.slow
 async def test_the_ledger_of_the_last_hour_adds_up_and_names_what_was_refused(
     client: Client, settings: Settings, process_ledger: Ledger, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -56,6 +56,7 @@ async def keep(client: Client, facts: PodFacts) -> None:
     await client.jetstream().publish(NAMES.node("podfacts", facts.node), codec.encode(facts))
 
 
+@pytest.mark.slow
 async def test_pods_from_the_bucket_and_from_the_stream_are_in_the_telemetry_of_their_nodes(
     client: Client, settings: Settings
 ) -> None:

@@ -122,6 +122,7 @@ async def governing(client: Client, settings: Settings, machine: Machine, **gove
             yield health
 
 
+@pytest.mark.slow
 async def test_only_pods_that_are_marked_are_limited_and_the_end_restores_them(
     client: Client, settings: Settings, tmp_path: Path
 ) -> None:
@@ -145,6 +146,7 @@ async def test_a_pod_that_merely_requests_nothing_is_production(
     assert PROD not in machine.limited
 
 
+@pytest.mark.slow
 async def test_without_facts_nothing_is_governed_and_that_is_reported(
     client: Client, settings: Settings, tmp_path: Path
 ) -> None:
@@ -181,6 +183,7 @@ async def test_pods_are_settled_once_they_are_asked_for_and_none_is_while_the_bu
     assert (directory.settled, set(directory.lower())) == (None, {BATCH})
 
 
+@pytest.mark.slow
 async def test_a_shortage_of_memory_evicts_the_newest_batch_pod_by_its_uid(
     client: Client, settings: Settings, tmp_path: Path
 ) -> None:

@@ -131,6 +131,7 @@ def test_jobs_that_take_longer_than_under_the_best_request_are_marked() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_job_is_run_again_after_a_few_pods_of_its_kind_have_ended() -> None:
     """The second job alone is measured: its pods come 90 s after the first ones."""
     once = jobs.again(100)

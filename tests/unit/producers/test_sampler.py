@@ -160,6 +160,7 @@ def test_lateness_is_observed_against_the_tick_that_was_waited_for() -> None:
     assert count("spazio_sample_lateness_seconds_sum") == pytest.approx(before + 0.33)
 
 
+@pytest.mark.slow
 def test_a_real_thread_samples_this_machine_and_stops() -> None:
     done = threading.Event()
     payloads = []

@@ -51,6 +51,7 @@ def test_a_file_has_at_most_300_lines() -> None:
     assert {name for name, count in lines.items() if count > 300} == set()
 
 
+@pytest.mark.slow
 def test_a_function_has_at_most_50_lines() -> None:
     assert [each.name for each in functions() if each.lines > 50] == []
 

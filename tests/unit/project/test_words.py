@@ -48,6 +48,7 @@ def names(tree: ast.AST) -> Iterator[str]:
             yield f"{node.attr.strip('_')}="
 
 
+@pytest.mark.slow
 def test_names_are_the_fields_words() -> None:
     unclear = {
         (name, word.rstrip("="))
@@ -59,6 +60,7 @@ def test_names_are_the_fields_words() -> None:
     assert unclear == _PUBLIC
 
 
+@pytest.mark.slow
 def test_phrases_are_plain() -> None:
     assert {(name, match[0]) for name, text in texts() for match in _PHRASE.finditer(text)} == set()
 

@@ -59,6 +59,7 @@ def test_arbitrary_bytes_are_refused_or_read(payload: bytes) -> None:
     try_all(payload)
 
 
+@pytest.mark.slow
 @given(JSON)
 def test_arbitrary_json_is_refused_or_read(content: object) -> None:
     try_all(packed(content))
@@ -69,6 +70,7 @@ def test_a_reason_is_one_line_whatever_names_a_sender_has_thought_of() -> None:
     assert reason == r"allocatable.'\n': Input should be a valid number"
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_a_message_with_arbitrary_fields_replaced_or_gone_is_refused_or_read(data: st.DataObject) -> None:
     good = GOOD[data.draw(st.sampled_from(sorted(GOOD)))]

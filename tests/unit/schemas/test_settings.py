@@ -159,6 +159,7 @@ def test_each_setting_can_be_given_alone(flat: str, way: Callable[[str, str], Se
     assert [each for each in FIELDS if value(loaded, each) != value(default, each)] == [flat]
 
 
+@pytest.mark.slow
 @given(st.sets(st.sampled_from(sorted(OTHER))))
 def test_an_environment_made_of_settings_gives_them_again(names: set[str]) -> None:
     loaded = settings.load({flat: text_of(flat) for flat in names}, environ={})

@@ -27,6 +27,7 @@ def read(recorded: tuple[Folder, Period], *nodes: str) -> dict[str, Any]:
     return recorder.read(*recorded, nodes, seconds=10)
 
 
+@pytest.mark.slow
 def test_each_second_of_each_node_is_that_of_the_history(recorded: tuple[Folder, Period], tmp_path: Path) -> None:
     content = read(recorded)
     assert (content["step"], content["found"], {node["node"] for node in content["nodes"]}) == (1, 2, {*flight.NODES})
@@ -46,12 +47,14 @@ def test_each_second_of_each_node_is_that_of_the_history(recorded: tuple[Folder,
     assert len(content["events"]) == 2
 
 
+@pytest.mark.slow
 def test_a_file_of_one_node_has_no_other(recorded: tuple[Folder, Period]) -> None:
     content = read(recorded, flight.EVIL)
     assert [node["node"] for node in content["nodes"]] == [flight.EVIL]
     assert {event[1] for event in content["events"]} == {flight.EVIL}
 
 
+@pytest.mark.slow
 def test_steps_grow_until_the_values_are_few_enough(
     recorded: tuple[Folder, Period], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,6 +72,7 @@ def test_steps_grow_until_the_values_are_few_enough(
     assert min(content["nodes"][0]["availability"]["lower"]) == 5
 
 
+@pytest.mark.slow
 def test_of_too_many_nodes_those_with_least_room_are_in_it(
     recorded: tuple[Folder, Period], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,6 +86,7 @@ def test_a_period_without_nodes_has_no_file(recorded: tuple[Folder, Period]) -> 
         recorder.read(recorded[0], Period(0, SECOND_US), seconds=10)
 
 
+@pytest.mark.slow
 def test_names_of_others_do_not_end_the_script_that_holds_them(recorded: tuple[Folder, Period]) -> None:
     content = read(recorded)
     text = recorder.page(content).decode()
@@ -91,6 +96,7 @@ def test_names_of_others_do_not_end_the_script_that_holds_them(recorded: tuple[F
     assert text.count("<script") == text.count("</script>") == 3
 
 
+@pytest.mark.slow
 def test_the_file_names_no_address_to_load_from(recorded: tuple[Folder, Period]) -> None:
     text = recorder.page(read(recorded)).decode()
     assert re.findall(r"""(?:src|href)=["'](?!data:)[^"']*""", text) == []

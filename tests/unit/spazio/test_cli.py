@@ -141,6 +141,7 @@ def test_without_the_name_of_a_command_every_one_is_built(words: tuple[str, ...]
     assert len(app.registered_groups) == len(cli.app.registered_groups)
 
 
+@pytest.mark.slow
 def test_a_service_without_pages_does_not_load_their_server() -> None:
     code = "import sys, bus.api, spazio.service.processing; print('aiohttp' in sys.modules)"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)

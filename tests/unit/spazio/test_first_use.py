@@ -73,6 +73,7 @@ def test_a_wrong_place_is_named_with_what_to_do_and_nothing_is_made(failed: Fail
     assert names(Path("up")) == ["credentials"]
 
 
+@pytest.mark.slow
 @pytest.mark.cases
 @pytest.mark.parametrize(
     ("line", "what"),
@@ -150,6 +151,7 @@ def test_damaged_telemetry_is_named(tmp_path: Path) -> None:
         list(recording.load(tmp_path).messages())
 
 
+@pytest.mark.slow
 @pytest.mark.cases
 @pytest.mark.parametrize("buffered", [False, True])
 def test_a_reader_that_goes_away_neither_stops_a_command_nor_makes_it_complain(tmp_path: Path, buffered: bool) -> None:

@@ -69,6 +69,7 @@ def interrupted(command: subprocess.Popen[str], sign: signal.Signals = signal.SI
     return command.returncode, out, err
 
 
+@pytest.mark.slow
 @pytest.mark.cases
 @pytest.mark.parametrize(
     ("piped", "sign", "status"), [(True, signal.SIGINT, 130), (False, signal.SIGINT, 130), (True, signal.SIGTERM, 143)]
@@ -88,6 +89,7 @@ def test_ctrl_c_and_sigterm_end_a_long_statement_with_one_line(
     assert interrupted(command, sign) == (status, "", "spazio: interrupted\n")
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_long_export_and_leaves_no_part_of_a_file(tmp_path: Path) -> None:
     history, out = tmp_path / "history", tmp_path / "out"
     view.create(history)
@@ -111,6 +113,7 @@ work = 1e9
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sign", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
 def test_a_comparison_that_is_ended_ends_the_runs_of_its_workers(
     tmp_path: Path, sign: signal.Signals, status: int
@@ -130,6 +133,7 @@ def test_a_comparison_that_is_ended_ends_the_runs_of_its_workers(
     assert [*out.iterdir()] == []
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_restore_that_still_reads_its_backup(tmp_path: Path) -> None:
     backup = forged(tmp_path / "b.tar", SETTINGS, about=ABOUT, hole=1 << 37)  # minutes
     command = run("restore", backup, "--data-dir", tmp_path / "data")

@@ -74,6 +74,7 @@ async def answered(settings: Settings) -> str:
         return str(client.connected_server_version)
 
 
+@pytest.mark.slow
 async def test_a_service_connects_by_the_authority_of_the_certificate_and_not_by_another(
     deployed: Deployed, tmp_path: Path
 ) -> None:
@@ -102,11 +103,13 @@ async def test_a_client_without_tls_gets_nothing_although_it_has_a_credential(de
     await eventually(logged)
 
 
+@pytest.mark.slow
 async def test_a_client_that_knows_no_authority_does_not_trust_the_server(deployed: Deployed) -> None:
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(answered(deployed.settings("cache")), 0.5)
 
 
+@pytest.mark.slow
 async def test_a_server_without_tls_in_its_place_is_refused(deployed: Deployed) -> None:
     deployed.kill()
     plain = "\n".join(line for line in deployed.config.read_text().splitlines() if not line.strip().startswith("tls"))

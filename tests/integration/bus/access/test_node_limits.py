@@ -79,6 +79,7 @@ async def subscribe(client: Client, times: int) -> None:
         await client.flush(timeout=2)
 
 
+@pytest.mark.slow
 async def test_a_node_cannot_open_subscriptions_without_end(running: Secured) -> None:
     thief = await attacker(running, "n1", "_INBOX_node.n1")
     await subscribe(thief.client, claims.NODE.subscriptions)

@@ -176,6 +176,7 @@ async def test_the_answer_to_a_role_s_request_reaches_nothing_whatever_reply_sub
     await thief.client.close()
 
 
+@pytest.mark.slow
 async def test_services_answer_nobody_on_a_subject_that_is_no_inbox(running: Secured, admin: Connection) -> None:
     """Otherwise an answer would be written with the service's rights: into a key, or as a request to the server."""
     async with (

@@ -83,6 +83,7 @@ def test_every_service_that_reads_a_stream_of_leases_has_slots_and_no_other_way(
             assert nameless == (each.name in ("process", "admin")), (each.name, kept)
 
 
+@pytest.mark.slow
 @pytest.mark.cases
 @pytest.mark.parametrize(("name", "kept"), SERVICES)
 async def test_a_service_can_neither_make_nor_change_nor_use_nor_delete_the_consumer_of_a_lease(

@@ -40,6 +40,7 @@ async def comes_back(client: connection.Connection) -> bool:
     return False
 
 
+@pytest.mark.slow
 async def test_a_service_comes_back_as_often_as_its_server_with_tls_is_killed(
     running: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,6 +69,7 @@ def break_off(port: int) -> None:
             link.recv(1)
 
 
+@pytest.mark.slow
 async def test_a_service_that_starts_while_its_server_ends_connects_to_the_next_one(
     running: Secured, tmp_path: Path
 ) -> None:

@@ -16,6 +16,8 @@ from tests.support.server import handshake
 from tests.support.server.raw import eventually
 from tests.support.server.secured import Secured
 
+pytestmark = pytest.mark.slow
+
 USED = {"nats_ca": "ca.pem", "nats_cert": "client.pem", "nats_key": "client.key"}
 
 

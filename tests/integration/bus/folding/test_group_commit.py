@@ -3,6 +3,7 @@
 import asyncio
 import json
 
+import pytest
 from nats.aio.client import Client
 
 from bus.publishing import batch
@@ -18,6 +19,7 @@ NAMES = Names()
 TASKS, ROWS, LEAST = 4, 10, 15
 
 
+@pytest.mark.slow
 async def test_rows_of_every_task_are_stored_once_and_in_order_although_the_server_is_killed(
     client: Client, nats_server: NatsServer
 ) -> None:

@@ -63,6 +63,7 @@ async def read_until_changed(reader: LeasedReader) -> None:
         await read_on(reader)
 
 
+@pytest.mark.slow
 async def test_a_consumer_that_a_stranger_has_changed_is_made_again_and_what_it_missed_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,6 +93,7 @@ async def test_a_consumer_that_a_stranger_has_changed_is_made_again_and_what_it_
                     assert [each.data for each in await reader.read()] == [b"2"]
 
 
+@pytest.mark.slow
 async def test_a_stranger_who_pulls_under_the_pin_of_a_lease_is_noticed_and_the_pin_ends(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

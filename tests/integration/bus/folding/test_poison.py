@@ -157,6 +157,7 @@ async def test_a_message_that_makes_the_fold_raise_is_buried_and_the_others_are_
     )
 
 
+@pytest.mark.slow
 async def test_rows_are_the_same_if_the_process_dies_again_and_again_while_it_looks_for_bad_messages(
     client: Client, settings: Settings
 ) -> None:

@@ -80,6 +80,7 @@ async def test_a_cookie_holds_over_a_restart_and_ends_with_its_token(
             assert answer.status == status
 
 
+@pytest.mark.slow
 async def test_a_body_that_does_not_come_ends_the_connection(
     client: Client, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

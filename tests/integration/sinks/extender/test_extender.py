@@ -132,6 +132,7 @@ async def test_two_at_once_give_each_place_once_and_a_restart_forgets_none(
     assert held == 30
 
 
+@pytest.mark.slow
 async def test_a_pod_whose_name_no_subject_can_hold_harms_nobody(
     client: Client, two: list[Extender], http: aiohttp.ClientSession
 ) -> None:
@@ -146,6 +147,7 @@ async def test_a_pod_whose_name_no_subject_can_hold_harms_nobody(
     assert "nats.error_reported" not in two[0].log.read_text()
 
 
+@pytest.mark.slow
 async def test_what_others_say_is_followed_without_the_client_s_own_watch(
     client: Client, two: list[Extender], http: aiohttp.ClientSession
 ) -> None:

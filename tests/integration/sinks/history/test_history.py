@@ -61,6 +61,7 @@ async def test_what_agents_and_the_cluster_watch_publish_is_in_the_tables(client
         await writing
 
 
+@pytest.mark.slow
 async def test_rows_of_times_beyond_the_settings_are_refused(client: Client, quick: Settings) -> None:
     week = quick.history.model_copy(update={"retention_seconds": 7 * 86_400.0})
     live = Live(quick.model_copy(update={"history": week}))
@@ -126,6 +127,7 @@ async def test_a_killed_sink_leaves_no_lock_behind(client: Client, quick: Settin
     await asyncio.wait({writing})
 
 
+@pytest.mark.slow
 async def test_a_file_that_was_damaged_while_no_sink_ran_is_set_aside_at_the_start(
     client: Client, quick: Settings
 ) -> None:
@@ -142,6 +144,7 @@ async def test_a_file_that_was_damaged_while_no_sink_ran_is_set_aside_at_the_sta
     assert not damaged.exists()
 
 
+@pytest.mark.slow
 async def test_messages_that_expire_before_they_are_read_are_counted_and_show_until_rows_come(
     client: Client, quick: Settings
 ) -> None:

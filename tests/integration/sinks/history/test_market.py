@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from nats.aio.client import Client
 
 from bus.health import Health
@@ -37,6 +38,7 @@ def with_history(settings: Settings, folder: Path) -> Settings:
     return settings.model_copy(update={"data": settings.data.model_copy(update={"dir": folder})})
 
 
+@pytest.mark.slow
 async def test_an_extender_without_the_historys_folder_knows_past_prices(
     client: Client, settings: Settings, tmp_path: Path
 ) -> None:

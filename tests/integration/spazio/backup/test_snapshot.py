@@ -95,6 +95,7 @@ async def test_a_stream_restored_twice_still_has_the_identity_of_the_first(clien
     assert (await stream.describe(client, NAMES.telemetry)).identity == first
 
 
+@pytest.mark.slow
 async def test_many_chunks_arrive_whole_while_others_publish(client: Client, other: Client) -> None:
     js, random = client.jetstream(), Random(1)
     for _ in range(40):

@@ -192,6 +192,7 @@ async def test_nothing_is_missed_or_read_twice_when_the_first_task_ends_begins_a
     assert both.sent == 46
 
 
+@pytest.mark.slow
 async def test_a_second_task_that_is_fed_notices_that_its_lease_is_lost(
     server: Server, client: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

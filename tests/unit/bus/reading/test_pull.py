@@ -62,6 +62,7 @@ async def leased(client: Connection) -> AsyncIterator[Reader]:
     await lease.release()
 
 
+@pytest.mark.slow
 async def test_who_stands_by_hears_that_another_holds_the_lease_and_nothing_while_nobody_does(
     server: Server, client: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 import itertools
 
 import nats.protocol.parser
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -49,6 +50,7 @@ class Recorder(Tapped):
         return self.heard
 
 
+@pytest.mark.slow
 @given(
     pieces=st.lists(st.sampled_from(PIECES), min_size=1, max_size=12), cuts=st.lists(st.integers(0, 200), max_size=12)
 )

@@ -130,6 +130,7 @@ def learned_before_and_after_a_burst(*, hold: bool, events: bool = True) -> tupl
     return in_force(rows, 139).cost, in_force(rows, 160).cost
 
 
+@pytest.mark.slow
 def test_a_burst_of_twenty_short_containers_moves_the_learned_cost_by_less_than_five_percent() -> None:
     before, after = learned_before_and_after_a_burst(hold=True)
     assert before == pytest.approx(0.08 / slowdown.share(2.0, 4), rel=0.05)
@@ -249,6 +250,7 @@ def test_windows_are_the_same_in_any_order_and_however_often_events_are_reported
         assert churn.covers(forward, at_us, at_us + 1, settle_us=settle)
 
 
+@pytest.mark.slow
 def test_windows_do_not_pile_up() -> None:
     partition = Partition(configured(estimate_settle_seconds="0.001"), 0)
     for second in range(200):

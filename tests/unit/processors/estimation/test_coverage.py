@@ -78,6 +78,7 @@ def run(
                 yield Reported(second - 10, truth, pods, newest[f"n{node}"])
 
 
+@pytest.mark.slow
 @pytest.mark.cases
 @pytest.mark.parametrize("correlation", [0.0, 0.9])
 @pytest.mark.parametrize("times", [1.0, 4.0, 10.0, 20.0])
@@ -94,6 +95,7 @@ def test_the_lower_bound_holds_nine_times_in_ten_where_pods_are_measured(times: 
         assert sure > 0.3, "a bound that promises nothing is none"
 
 
+@pytest.mark.slow
 @pytest.mark.cases
 @pytest.mark.parametrize("correlation", [0.0, 0.9])
 @pytest.mark.parametrize("times", [1.0, 4.0, 10.0, 20.0])

@@ -64,6 +64,7 @@ def test_without_pods_the_cost_is_the_prior_and_says_so() -> None:
     assert state.baseline[0, 0] == pytest.approx(0.3)
 
 
+@pytest.mark.slow
 def test_an_hour_at_a_constant_pod_count_neither_loses_nor_spoils_the_cost() -> None:
     random = np.random.default_rng(5)
     pods = np.concatenate((np.repeat([0.0, 2, 4], 30), np.full(3600, 4.0)))
@@ -187,6 +188,7 @@ def scripted(form: str) -> list[Availability]:
     return messages
 
 
+@pytest.mark.slow
 def test_the_default_estimator_finds_the_truth_of_a_scripted_node() -> None:
     """A pod takes 8 % of the CPUs on a baseline of 5 %, and 3 % of memory on 20 %."""
     rows = scripted("least_squares")
@@ -196,6 +198,7 @@ def test_the_default_estimator_finds_the_truth_of_a_scripted_node() -> None:
         assert last.lower <= truth
 
 
+@pytest.mark.slow
 @pytest.mark.cases
 @pytest.mark.parametrize("form", ["kalman_dual", "kalman_joint", "kalman_delta"])
 def test_the_reference_estimators_stay_within_the_possible(form: str) -> None:

@@ -58,6 +58,7 @@ def test_series_do_not_look_at_each_other_and_a_gap_is_no_zero(ahead: model.Mode
     assert np.isnan(together).tolist() == [False, False, True, False]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ahead", [model.MODELS[name] for name in model.available()], ids=model.available())
 def test_a_forecast_is_never_below_zero_and_of_an_idle_workload_is_zero(ahead: model.Model) -> None:
     falling = np.maximum(20.0 - np.arange(40.0), 0.1)

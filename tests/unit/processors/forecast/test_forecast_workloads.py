@@ -52,6 +52,7 @@ def lead(chosen: str, flat: int, rise: float) -> int:
     return crossed - (first.at_us - at(0)) // 15_000_000
 
 
+@pytest.mark.slow
 @pytest.mark.cases
 @pytest.mark.parametrize(("chosen", "least"), [("smoothing", 38), ("linear", 40), ("holt", 32)])
 def test_on_a_visible_ramp_the_forecast_crosses_the_target_an_initialization_time_ahead(
@@ -63,6 +64,7 @@ def test_on_a_visible_ramp_the_forecast_crosses_the_target_an_initialization_tim
     assert least <= lead(chosen, 0, 0.06) <= 44
 
 
+@pytest.mark.slow
 @pytest.mark.cases
 @pytest.mark.parametrize(("chosen", "least"), [("smoothing", 3), ("linear", 3), ("holt", 28)])
 def test_a_ramp_out_of_a_level_load_is_still_seen_before_it_crosses_the_target(chosen: str, least: int) -> None:
@@ -202,6 +204,7 @@ def test_a_clock_that_is_set_back_does_not_mix_times() -> None:
     assert [each.forecasts["smoothing"][0] for each in back] == [pytest.approx(5.0)] * len(back)
 
 
+@pytest.mark.slow
 def test_the_initialization_time_is_remembered_and_bounded() -> None:
     forecasts = single()
     made = folded(forecasts, [*steady(range(20), initialization=45.0), *steady(range(20, 30), initialization=None)])  # type: ignore[arg-type]
@@ -214,6 +217,7 @@ def test_the_initialization_time_is_remembered_and_bounded() -> None:
     assert (stuck.initialization_seconds, stuck.horizon_seconds) == (1e9, 3600.0)
 
 
+@pytest.mark.slow
 def test_observations_reach_back_a_multiple_of_the_initialization_time_or_twenty_periods() -> None:
     (slow,) = folded(single(), steady(range(400), initialization=600.0))[-1:]
     assert slow.observations == 2 * 600 / 15
@@ -235,6 +239,7 @@ def test_memory_is_bounded_however_many_workloads_there_are() -> None:
     assert {name for number, name in enumerate(names) if number % 7 == 6} <= set(kept)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif("holt" not in model.available(), reason="statsmodels is not installed")
 def test_only_the_largest_workloads_are_fitted_and_the_others_say_which_model_counts() -> None:
     names = [Workload("shop", "Deployment", f"w{number}") for number in range(6)]

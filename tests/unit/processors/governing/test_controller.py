@@ -97,6 +97,7 @@ def test_between_the_marks_a_limit_does_not_rise(state: State, seen: Input, pres
         assert output.lent_cores <= state.lent_cores
 
 
+@pytest.mark.slow
 @given(states, st.lists(inputs, max_size=200))
 def test_evictions_are_apart_and_none_comes_unless_it_is_asked_for(state: State, seen: list[Input]) -> None:
     since, cautious = state.evicted_seconds, replace(PARAMS, evict=False)

@@ -31,6 +31,7 @@ def blocks(draw: st.DrawFn) -> SampleBlock:
     return of("n", columns, draw(st.lists(row, min_size=1, max_size=3)))
 
 
+@pytest.mark.slow
 @given(st.lists(blocks(), min_size=1, max_size=6))
 @settings(max_examples=100, deadline=None)
 def test_every_number_lands_in_the_column_of_its_metric_whatever_was_decoded_with_it(sent: list[SampleBlock]) -> None:

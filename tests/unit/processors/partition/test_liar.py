@@ -48,12 +48,14 @@ def test_what_a_review_found_a_liar_to_do_moves_no_other_node(name: str, present
     assert len(cluster.models) >= liar.LONG - 2
 
 
+@pytest.mark.slow
 def test_twelve_honest_nodes_are_not_outvoted() -> None:
     rows = [row for second in liar.baseline(sized=True) for row in second.values()]
     assert all(row.outvoted is None for row in rows)
     assert all(row.mix for row in rows)
 
 
+@pytest.mark.slow
 def test_a_node_that_is_outvoted_is_named_and_no_other() -> None:
     messages, _ = liar.run([Lie(pods=tuple(("a", 8.0, 1e9) for _ in range(2)))], seconds=2 * liar.LONG)
     assert messages[-1][LIAR].outvoted == ["class a"]

@@ -147,6 +147,7 @@ def test_hosts_with_and_without_pressure_information_say_the_same(util: float) -
     assert rows[1].lower == rows[0].lower
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pods", [1, 4, 8])
 @pytest.mark.parametrize("threads", [0.45, 1.0])
 def test_hosts_with_and_without_pressure_information_agree_with_pods_and_on_a_full_machine(
@@ -207,6 +208,7 @@ def test_nodes_without_pods_say_nothing_of_what_a_pod_costs() -> None:
     assert all(row.cost == pytest.approx(200 / 8192) for row in rows if row.binding == "memory")
 
 
+@pytest.mark.slow
 def test_a_cluster_that_knows_what_a_pod_costs_tells_a_new_node() -> None:
     random = np.random.default_rng(9)
     teacher, pupil = Partition(configured(), 0), Partition(configured(), 1)
@@ -222,6 +224,7 @@ def test_a_cluster_that_knows_what_a_pod_costs_tells_a_new_node() -> None:
     assert row.available == pytest.approx(slowdown.share(2.0, 4) / 0.08, rel=0.1)
 
 
+@pytest.mark.slow
 def test_a_node_that_is_silent_for_an_hour_is_forgotten() -> None:
     partition = Partition(configured(), 0)
     for second in range(0, 4200, 30):

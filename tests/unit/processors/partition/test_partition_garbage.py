@@ -136,6 +136,7 @@ def test_a_valid_block_with_odd_numbers_harms_nobody_else(variant: str, form: st
         codec.decode(type(output.message), codec.encode(output.message))
 
 
+@pytest.mark.slow
 @given(
     columns=st.lists(st.sampled_from(telemetry.METRICS), min_size=1, max_size=6, unique=True),
     numbers=st.lists(st.one_of(st.none(), st.floats(0, 1e15), st.sampled_from([0.0, 1.0])), min_size=60, max_size=60),

@@ -90,6 +90,7 @@ def test_usage_facts_and_events_of_invented_nodes_take_no_more_than_their_blocks
     assert made.quota.refused == 3 * 19 * LIMIT
 
 
+@pytest.mark.slow
 def test_a_node_that_is_silent_for_an_hour_gives_its_place_to_another(part: type[Any]) -> None:
     made: Processor = part(settings(), 0)
     made.fold(list(blocks(invented(LIMIT), [0])))
@@ -100,6 +101,7 @@ def test_a_node_that_is_silent_for_an_hour_gives_its_place_to_another(part: type
     assert made.quota.refused == 0
 
 
+@pytest.mark.slow
 @pytest.mark.cases
 @pytest.mark.parametrize("group", [1, 7, 1000])
 def test_what_is_refused_does_not_depend_on_how_messages_are_grouped_or_on_a_restart(

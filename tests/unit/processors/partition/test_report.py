@@ -37,6 +37,7 @@ def rows(**flags: str) -> list[tuple[str, bytes]]:
     return [(output.subject, codec.encode(output.message)) for output in outputs]
 
 
+@pytest.mark.slow
 @pytest.mark.cases
 @pytest.mark.parametrize("variant", ["default", "carico"])
 @pytest.mark.parametrize("form", ["running_median", "dynamic_ema"])

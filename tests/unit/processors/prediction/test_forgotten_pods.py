@@ -26,6 +26,7 @@ def steps(nodes: dict[str, list[str]], begin: int, end: int) -> Stream:
     ]
 
 
+@pytest.mark.slow
 def test_a_pod_without_facts_is_forgotten_when_it_was_not_used_for_half_an_hour() -> None:
     partition = PredictionPartition(configured(), 0)
     partition.fold(steps({"n": ["ends", "stays"]}, 0, 300))
@@ -35,6 +36,7 @@ def test_a_pod_without_facts_is_forgotten_when_it_was_not_used_for_half_an_hour(
     assert rows(partition) == (1, 1)
 
 
+@pytest.mark.slow
 def test_a_pod_of_which_kubernetes_has_reported_stays_as_long_as_its_node_is_known() -> None:
     """Facts come once per change; a pod that waits, or whose node is cut off, must not lose them."""
     partition = PredictionPartition(configured(**SETTINGS), 0)
@@ -73,6 +75,7 @@ def test_containers_that_come_and_go_leave_nothing_behind() -> None:
     assert max(sizes) < 140
 
 
+@pytest.mark.slow
 def test_a_node_that_sends_only_pods_is_forgotten_too() -> None:
     partition = PredictionPartition(configured(), 0)
     partition.fold(steps({"n": []}, 0, 40))
@@ -95,6 +98,7 @@ def test_a_node_whose_clock_is_hours_behind_keeps_its_pods() -> None:
     assert rows(partition) == (2, 3)
 
 
+@pytest.mark.slow
 def test_usage_of_before_a_long_silence_is_not_taken_for_recent() -> None:
     messages = [facts("p", -100_000, requests={"cpu": 3.0})]
     for second in range(300):
@@ -107,6 +111,7 @@ def test_usage_of_before_a_long_silence_is_not_taken_for_recent() -> None:
     assert predicted[2490].mid["shipped"].cpu > 1.0
 
 
+@pytest.mark.slow
 def test_a_node_that_is_renamed_begins_again_and_its_pods_keep_their_workloads_past() -> None:
     messages = [facts("p", -1000, node="before")]
     for second in range(200):

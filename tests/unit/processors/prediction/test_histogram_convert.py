@@ -39,6 +39,7 @@ def percentiles(state: histogram.State, options: Options) -> histogram.Array:
     return row
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.floats(0.001, 500), min_size=1, max_size=20),
     st.lists(st.floats(1e5, 5e11), min_size=1, max_size=20),

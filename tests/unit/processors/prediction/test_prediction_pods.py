@@ -119,6 +119,7 @@ def test_of_an_old_pod_nothing_is_reclaimed_before_it_was_seen_for_a_while() -> 
     assert predicted[120].unpredicted.cpu == 0.0
 
 
+@pytest.mark.slow
 def test_no_past_is_kept_where_no_workload_may_be_remembered() -> None:
     messages = [facts("old", -1000)]
     for second in range(160):

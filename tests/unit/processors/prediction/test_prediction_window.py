@@ -25,6 +25,7 @@ def plain(values: list[float]) -> float:
     return sorted(values)[max(int(len(values) * 0.9) - 1, 0)] if values else float("nan")
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(SECONDS, SECONDS), max_size=6))
 def test_the_ninetieth_percentile_is_that_of_the_sorted_seconds(lists: list[tuple[list[float], list[float]]]) -> None:
     result = window.ninetieth(series(cpu, memory) for cpu, memory in lists)

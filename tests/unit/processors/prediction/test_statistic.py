@@ -14,6 +14,7 @@ SETTINGS = Predict()
 GIB = float(1 << 30)
 
 
+@pytest.mark.slow
 def test_percentiles_are_those_of_double_precision_histograms() -> None:
     rng, rows = np.random.default_rng(3), 40
     state, exact = statistic.init(rows), histogram.init(rows, bucket.KOORDINATOR_CPU)

@@ -185,12 +185,14 @@ def test_neither_ticks_nor_restarts_change_a_byte(seed: int, cuts: list[int], re
     assert {reject.subspace for reject in published} == {"global"}
 
 
+@pytest.mark.slow
 def test_without_directions_of_all_nodes_nothing_is_judged() -> None:
     outputs = lines(PredictionPartition(configured(), 0).fold(recording(1, 1)))
     assert not any(".reject." in subject for subject, _ in outputs)
     assert any(".subspace." in subject for subject, _ in outputs)
 
 
+@pytest.mark.slow
 def test_what_partitions_say_is_of_the_nodes_that_are_not_silent() -> None:
     messages = recording(1, 1)
     outputs = PredictionPartition(configured(), 0).fold(messages)
@@ -201,6 +203,7 @@ def test_what_partitions_say_is_of_the_nodes_that_are_not_silent() -> None:
     assert len({directions.at_us for directions in published}) == len(published) > 5
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_the_other_form_is_taken_over_with_empty_windows() -> None:
     messages = recording(2, 1)
     local = PredictionPartition(configured(reject_subspace="local"), 0)

@@ -62,6 +62,7 @@ def test_untruncated_every_order_is_the_offline_answer(nodes: int) -> None:
         np.testing.assert_allclose(subspace.moment(merged), subspace.moment(offline), rtol=1e-12, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_truncated_all_underrate_the_first_strength_the_tree_most_and_one_decomposition_least() -> None:
     errors, angles = [], []
     for seed in range(20):

@@ -47,6 +47,7 @@ def rejected(outputs: Outputs) -> float:
     return float(np.mean([output.reject for output in outputs]))
 
 
+@pytest.mark.slow
 @pytest.mark.cases
 @pytest.mark.parametrize("persistence", [0.0, 0.5, 0.9])
 def test_on_stationary_usage_less_than_a_hundredth_of_projections_spike(persistence: float) -> None:
@@ -132,6 +133,7 @@ def test_nothing_is_rejected_before_a_window_is_full() -> None:
     assert np.mean(~np.isnan(outputs[-1].score)) > 0.9
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32 - 1))
 @settings(deadline=None, max_examples=8, derandomize=True)
 def test_how_nodes_are_grouped_changes_no_bit(seed: int) -> None:

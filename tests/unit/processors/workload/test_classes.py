@@ -98,6 +98,7 @@ def test_room_by_class_is_right_for_a_scripted_mix_of_two_classes(mixed: Mixed) 
     assert np.mean(safe) > 0.9
 
 
+@pytest.mark.slow
 def test_in_churn_room_by_class_rests_on_what_was_learned(mixed: Mixed) -> None:
     shaken = [row for row in mixed.rows if row.churn and row.seq - 1000 > 4 * STEP and (row.seq - 1000) % STEP > 1]
     assert len(shaken) >= 4
@@ -124,6 +125,7 @@ def test_the_share_that_a_pod_takes_is_that_of_the_allowed_slowdown(mixed: Mixed
         )
 
 
+@pytest.mark.slow
 @pytest.mark.cases
 @pytest.mark.parametrize("pressure", [True, False])
 def test_pods_that_fight_over_the_cpus_cost_what_they_want_and_not_what_they_get(pressure: bool) -> None:
@@ -149,6 +151,7 @@ def test_a_pod_that_only_its_own_quota_holds_back_is_not_taken_to_want_a_cpu() -
     assert usages.pods_of([usage("n", 1, listed)]).stalled.tolist() == [0.0, 1.0]
 
 
+@pytest.mark.slow
 def test_a_full_node_stays_full_while_pods_come_and_go() -> None:
     """Nine pods that want 1.6 cores each on 16: one is replaced every second, which is churn without an end."""
     partition = Partition(configured(), 0)
@@ -191,6 +194,7 @@ def test_a_class_is_of_the_kind_that_its_pods_declare_from_the_first_block_on(by
     assert set(kinds(None, by=by, cores=0.31)) == {"serving"}
 
 
+@pytest.mark.slow
 def test_a_declared_kind_is_what_room_is_computed_by() -> None:
     rooms = {}
     for kind in ("serving", "batch"):

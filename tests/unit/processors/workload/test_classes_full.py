@@ -76,6 +76,7 @@ def test_batch_that_services_beside_it_make_uneven_is_known_as_batch_on_a_full_n
     assert set(kinds) == {"soaking"}
 
 
+@pytest.mark.slow
 def test_what_pods_lack_on_a_full_node_is_no_room_once_some_have_ended(
     reports: list[tuple[int, Availability]],
 ) -> None:

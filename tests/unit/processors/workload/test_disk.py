@@ -44,6 +44,7 @@ def room(row: Availability, workload: str) -> ClassRoom:
     return row.classes[workload]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_once", [1, 2])
 def test_writers_fit_until_they_take_twice_the_time(at_once: int) -> None:
     machine = Machine(at_once)
@@ -58,6 +59,7 @@ def test_writers_fit_until_they_take_twice_the_time(at_once: int) -> None:
         assert reported.binding == "disk"
 
 
+@pytest.mark.slow
 def test_disks_that_serve_many_at_once_are_learned_as_their_number_grows() -> None:
     machine = Machine(at_once=50)
     reported = [room(machine.run(20, writers), "writer") for writers in (1, 2, 3, 4, 6, 8)]
@@ -80,6 +82,7 @@ def test_services_share_disks_as_long_as_their_work_is_slowed_down_twofold() -> 
     assert reported.binding == "disk"
 
 
+@pytest.mark.slow
 def test_services_on_disks_that_serve_many_at_once_are_let_in_as_far_as_nothing_slows_down() -> None:
     machine = Machine(at_once=50)
     for services in (1, 2, 4, 6, 9):
@@ -89,6 +92,7 @@ def test_services_on_disks_that_serve_many_at_once_are_let_in_as_far_as_nothing_
     assert room(Machine(at_once=50).run(30, 0, services=6), "service").available > 3
 
 
+@pytest.mark.slow
 def test_a_class_that_is_nearly_always_awake_takes_nearly_what_one_that_always_is_takes() -> None:
     rooms = list[float]()
     for idle in (0.13, 0.15, 0.17):
@@ -102,6 +106,7 @@ def test_a_class_that_is_nearly_always_awake_takes_nearly_what_one_that_always_i
     assert max(rooms) < 2 * min(rooms)
 
 
+@pytest.mark.slow
 def test_what_a_node_waits_for_does_not_depend_on_whom_it_is_folded_with() -> None:
     apart, together = (Partition(configured(), 0) for _ in range(2))
     rows: list[list[Availability]] = []

@@ -61,12 +61,14 @@ def threads(row: Availability, workload: str = "a") -> float:
     return (row.classes[workload].cpu or 0.0) * 2 * CPUS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("used", "waited"), [(1.0, 0.0), (0.85, 0.15), (0.5, 0.49)])
 def test_a_thread_that_never_sleeps_is_known_by_what_it_uses_and_waits_for_itself(used: float, waited: float) -> None:
     rows = reports(alike(2, cpu_cores=used, cpu_pressure=waited))
     assert kind(rows[-1]) == "soaking"
 
 
+@pytest.mark.slow
 def test_a_service_that_waits_now_and_then_stays_a_service() -> None:
     def pods(second: int) -> list[dict[str, Any]]:
         busy = second % 5 == 0  # one second of five it has no pause
@@ -75,6 +77,7 @@ def test_a_service_that_waits_now_and_then_stays_a_service() -> None:
     assert kind(reports(pods)[-1]) == "serving"
 
 
+@pytest.mark.slow
 def test_a_bad_second_now_and_then_does_not_make_a_service_of_batch() -> None:
     def pods(second: int) -> list[dict[str, Any]]:
         stolen = second % 6 == 0  # the hypervisor took time, which is neither use nor waiting
@@ -83,6 +86,7 @@ def test_a_bad_second_now_and_then_does_not_make_a_service_of_batch() -> None:
     assert all(kind(row) == "soaking" for row in reports(pods)[-20:])
 
 
+@pytest.mark.slow
 def test_pods_with_a_quota_want_what_it_allows_and_not_what_they_wait_for_within_it() -> None:
     limited = reports(alike(4, cpu_cores=0.3, cpu_pressure=0.95, throttled=0.6))[-1]
     assert kind(limited) == "soaking"
@@ -90,6 +94,7 @@ def test_pods_with_a_quota_want_what_it_allows_and_not_what_they_wait_for_within
     assert limited.classes["a"].cpu == pytest.approx(0.3 / (2 * CPUS), rel=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("quota", "few", "many"), [(0.3, 8, 16), (1.0, 2, 4)])
 def test_a_quota_is_remembered_where_others_keep_pods_from_it(quota: float, few: int, many: int) -> None:
     def pods(second: int) -> list[dict[str, Any]]:
@@ -104,6 +109,7 @@ def test_a_quota_is_remembered_where_others_keep_pods_from_it(quota: float, few:
     assert rows[-1].available == pytest.approx((2 * CPUS - wanted) / quota, abs=1)
 
 
+@pytest.mark.slow
 def test_threads_that_never_sleep_demand_a_core_each_also_where_services_wait_for_most_of_what_is_missing() -> None:
     def pods(second: int) -> list[dict[str, Any]]:
         full = second >= 40
@@ -115,6 +121,7 @@ def test_threads_that_never_sleep_demand_a_core_each_also_where_services_wait_fo
     assert [threads(row, "batch") for row in rows[-45:]] == pytest.approx([1.0] * 45, rel=0.02)
 
 
+@pytest.mark.slow
 def test_threads_demand_a_core_each_also_where_the_hypervisor_takes_time_of_a_full_machine() -> None:
     def pods(second: int) -> list[dict[str, Any]]:
         if second < 40:
@@ -124,6 +131,7 @@ def test_threads_demand_a_core_each_also_where_the_hypervisor_takes_time_of_a_fu
     assert [threads(row) for row in reports(pods, seconds=90)[-45:]] == pytest.approx([1.0] * 45, rel=0.02)
 
 
+@pytest.mark.slow
 def test_threads_that_begin_to_sleep_are_followed_on_a_full_machine() -> None:
     def pods(second: int) -> list[dict[str, Any]]:
         if second < 40:
@@ -134,6 +142,7 @@ def test_threads_that_begin_to_sleep_are_followed_on_a_full_machine() -> None:
     assert 0 < threads(reports(pods, seconds=120)[-1]) < 0.3
 
 
+@pytest.mark.slow
 def test_a_class_whose_pods_have_more_threads_than_before_is_followed_on_a_full_machine() -> None:
     def pods(second: int) -> list[dict[str, Any]]:
         if second < 40:
@@ -162,6 +171,7 @@ def test_a_job_of_a_second_beside_the_pods_takes_little_room_and_not_for_long() 
     assert at[55] == pytest.approx(at[39], rel=0.15)
 
 
+@pytest.mark.slow
 def test_threads_that_begin_to_sleep_beside_others_on_a_full_machine_become_a_service() -> None:
     def pods(second: int) -> list[dict[str, Any]]:
         if second < 40:
@@ -172,6 +182,7 @@ def test_threads_that_begin_to_sleep_beside_others_on_a_full_machine_become_a_se
     assert kind(reports(pods, seconds=70)[-1]) == "serving"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", [{"cpu_cores": 0.99}, {"cpu_cores": 0.05, "throttled": 0.5}])
 def test_how_pods_start_does_not_say_of_which_kind_those_are_that_run(start: dict[str, float]) -> None:
     quiet = {"cpu_cores": 0.05, "throttled": 0.0}
@@ -191,6 +202,7 @@ def test_how_pods_start_does_not_say_of_which_kind_those_are_that_run(start: dic
     assert max(row.lower for row in after) <= 1.1 * before
 
 
+@pytest.mark.slow
 def test_pods_that_need_less_than_their_quota_are_followed_where_no_other_pod_keeps_them_from_it() -> None:
     def pods(second: int) -> list[dict[str, Any]]:
         if second < 40:

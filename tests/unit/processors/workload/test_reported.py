@@ -30,6 +30,7 @@ def seconds_of_known(report_seconds: str, *, restarted: bool = False) -> list[in
     return [seq for seq, item in classes if item is not None and (item.prior or 0.0) <= MOSTLY_ASSUMED]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_cost_that_has_become_known_is_reported_at_once_and_once(restarted: bool) -> None:
     first, *_ = seconds_of_known("1")

@@ -74,6 +74,7 @@ def test_the_cluster_says_of_which_kind_a_class_is_and_what_pods_declare_comes_b
     assert reported(soaking=8, kinds=["serving"]) == "serving"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("cores", "kind", "share"), [(1.0, "soaking", 1 / 32), (0.4, "serving", share_of(0.4))])
 @pytest.mark.parametrize("unsteady", [0.0, 0.1])
 def test_pods_that_live_for_a_second_each_are_known_by_what_ends_with_them(
@@ -98,6 +99,7 @@ def test_pods_that_live_for_a_second_each_are_known_by_what_ends_with_them(
     assert last.lower > 0
 
 
+@pytest.mark.slow
 def test_brief_pods_of_ever_new_classes_take_room_as_what_is_used_in_no_pod() -> None:
     partition = Partition(configured(), 0)
     messages = [stored(sampled("n", second, 1.0, 1e9, 0)) for second in range(10)]
@@ -129,6 +131,7 @@ def test_a_pod_that_has_only_begun_is_not_taken_for_one_that_ends_soon() -> None
     assert room.cpu > 0.6 / 32
 
 
+@pytest.mark.slow
 def test_what_begins_to_run_beside_brief_pods_and_what_garbage_says_is_not_what_they_take() -> None:
     partition = Partition(configured(), 0)
     messages = [stored(sampled("n", second, 1.0, 1e9, 0)) for second in range(20)]

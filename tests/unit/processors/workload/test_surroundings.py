@@ -36,6 +36,7 @@ def running(count: int, age: int, cores: float = 0.5) -> list[tuple[str, float, 
     return [(f"p{number}", cores, age) for number in range(count)]
 
 
+@pytest.mark.slow
 def test_what_pods_took_in_the_second_in_which_they_ended_is_not_taken_for_the_hosts() -> None:
     calm = [(running(12, second), SYSTEM) for second in range(40)]
     fewer = published(
@@ -45,6 +46,7 @@ def test_what_pods_took_in_the_second_in_which_they_ended_is_not_taken_for_the_h
     assert abs(free(fewer) - free(always)) < 0.01
 
 
+@pytest.mark.slow
 def test_a_pod_that_is_replaced_each_second_is_not_taken_for_the_hosts() -> None:
     random = np.random.default_rng(1)
     seconds: list[tuple[list[tuple[str, float, int]], float]] = []
@@ -59,6 +61,7 @@ def test_a_pod_that_is_replaced_each_second_is_not_taken_for_the_hosts() -> None
     assert taken > expected - 0.3 * share_of(0.5)
 
 
+@pytest.mark.slow
 def test_a_job_of_one_second_takes_no_room() -> None:
     calm = [(running(4, second), SYSTEM) for second in range(40)]
     assert free(published([*calm, (running(4, 40), SYSTEM + 6.0)])) > free(published(calm)) - 0.03
@@ -72,6 +75,7 @@ def test_what_the_first_pod_took_while_it_started_is_forgotten_once_it_runs() ->
     assert classes["a"].cpu < 1.3 * share_of(0.5)
 
 
+@pytest.mark.slow
 def test_a_node_says_by_how_much_its_pods_demand_more_than_the_policy_admits() -> None:
     within = published([(running(16, second), SYSTEM) for second in range(30)])[-1]
     beyond = published([(running(31, second), SYSTEM) for second in range(30)])[-1]

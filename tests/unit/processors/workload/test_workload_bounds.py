@@ -18,6 +18,7 @@ from tests.support.processors.mix import configured, pod, rows_of, steady
 from tests.support.processors.telemetry import block, facts, stored, usage
 
 
+@pytest.mark.slow
 def test_pod_usage_that_comes_twice_counts_once() -> None:
     messages = steady(range(30), {"a": 2, "b": 1})
     messages += steady(range(30, 40), {"a": 2, "b": 1}, cost=(0.7, 2e9))
@@ -43,6 +44,7 @@ def test_while_the_memory_of_pods_grows_little_is_sure_of_what_fits() -> None:
     assert growing.lower < 0.8 * still.lower
 
 
+@pytest.mark.slow
 def test_a_forgotten_node_loses_its_classes_and_its_pods_names() -> None:
     partition = Partition(configured(), 0)
     partition.fold([stored(facts("n", "a-0", "real")), *steady(range(5), {"a": 1})])
@@ -64,6 +66,7 @@ def test_names_that_nobody_uses_are_dropped() -> None:
     assert index.number("job-2999") == moved[2999] == 1
 
 
+@pytest.mark.slow
 def test_jobs_with_a_new_name_for_each_run_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("processors.rows.name_index._SPARE", 8)
     partition = Partition(configured(estimate_classes="1"), 0)

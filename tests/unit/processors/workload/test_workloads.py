@@ -52,6 +52,7 @@ def test_a_pod_without_running_containers_is_not_counted() -> None:
     assert [item.pods for item in (rows_of(outputs)[-1].classes or {}).values()] == [1]
 
 
+@pytest.mark.slow
 def test_a_node_tells_how_many_pods_fit_of_a_class_that_runs_elsewhere_alone() -> None:
     teacher, pupil = Partition(configured(), 0), Partition(configured(), 1)
     models = sums_of(teacher.fold(steady(range(90), {"shop/web": 6, "shop/ml": 2}))[0])
@@ -175,6 +176,7 @@ def test_usage_that_cannot_be_laid_on_a_block_is_left_out() -> None:
     assert all(row.classes is None for row in rows_of(outputs))
 
 
+@pytest.mark.slow
 def test_a_change_of_a_classs_room_is_reported_at_once() -> None:
     partition = Partition(
         configured(estimate_report_seconds="1000", estimate_change_pods="1.5", estimate_form="least_squares"), 0
@@ -189,6 +191,7 @@ def test_a_change_of_a_classs_room_is_reported_at_once() -> None:
     assert {row.available for row in messages} == {109.0}  # of any pod, for which the pod limit binds
 
 
+@pytest.mark.slow
 def test_a_class_is_learned_in_churn_from_pods_that_run() -> None:
     partition = Partition(configured(estimate_churn_limit_seconds="10"), 0)
 
@@ -210,6 +213,7 @@ def test_a_class_is_learned_in_churn_from_pods_that_run() -> None:
     assert cores(40, 60, {"a": 5}) == pytest.approx(share_of(1.5), rel=0.02)
 
 
+@pytest.mark.slow
 def test_no_class_takes_more_than_the_node_has() -> None:
     listed = [pod("u", "a", 1e6, 1e18)]
     messages = [
@@ -239,6 +243,7 @@ def test_what_was_reported_of_the_clusters_classes_outlives_a_restart() -> None:
     assert before + rows_of(second.fold(messages[6:])[0]) == reports
 
 
+@pytest.mark.slow
 def test_the_bound_holds_for_what_runs_as_well_as_for_what_was_started_last() -> None:
     heavy = [pod(f"a{number}", "a", 1.7, 1e9) for number in range(3)]
     light = [pod(f"b{number}", "b", 0.1, 1e8) for number in range(2)]

@@ -64,6 +64,7 @@ def assert_lawful(published: list[Happening], lives: int, sources: set[str]) -> 
     assert len({(item.event, item.boottime_us) for item in published}) == len(published), "ids of messages differ"
 
 
+@pytest.mark.slow
 @given(stories())
 def test_every_event_of_every_life_is_reported_once_and_in_order_however_late_sources_are(
     story: tuple[list[Script], int, set[str]],
@@ -74,6 +75,7 @@ def test_every_event_of_every_life_is_reported_once_and_in_order_however_late_so
     assert_lawful(published, lives, sources)
 
 
+@pytest.mark.slow
 @given(stories(), st.data())
 def test_listings_and_repetitions_in_between_change_nothing(
     story: tuple[list[Script], int, set[str]], data: st.DataObject

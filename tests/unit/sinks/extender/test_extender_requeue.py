@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
+
 from tests.support.extender.placement import START, Clock, Replica, given, node, pod, report
 
 
@@ -40,6 +42,7 @@ def replica_with(**rooms: float) -> Replica:
     return replica
 
 
+@pytest.mark.slow
 async def test_a_node_is_annotated_once_it_has_room_for_a_pod_that_it_turned_down() -> None:
     replica = replica_with(a=0.5, b=0.25)
     assert await replica.place("p", ["a", "b"]) is None
@@ -68,6 +71,7 @@ async def test_pods_that_are_bound_or_gone_do_not_wait_any_more() -> None:
     assert (annotated, len(replica.waiting)) == ([], 0)
 
 
+@pytest.mark.slow
 async def test_large_pods_that_never_fit_do_not_keep_small_ones_from_their_turn() -> None:
     replica = Replica(given(extender_kick_seconds="0.3"), Clock())
     replica.clock.now_us = START * 2

@@ -78,6 +78,7 @@ async def test_a_pod_that_is_not_bound_is_accounted_for_without_a_node(shadow: S
     assert len(shadow.ledger) == 0
 
 
+@pytest.mark.slow
 async def test_no_more_than_a_thousand_decisions_wait(shadow: Shadow) -> None:
     for number in range(1001):
         await shadow.shadow.filter(asked(f"p{number}"), NAMES)

@@ -21,6 +21,7 @@ from tests.support.processors.telemetry import NAMES, block, stored
 from tests.unit.sinks.history.killed import CREATED, HOUR, _message, feed, query, seconds_of, writer
 
 
+@pytest.mark.slow
 def test_every_kind_of_row_is_written_and_read_back(tmp_path: Path) -> None:
     target = writer(tmp_path)
     append(target, *_message(0))
@@ -43,6 +44,7 @@ def test_every_kind_of_row_is_written_and_read_back(tmp_path: Path) -> None:
     assert available[0][1:] == ("cpu", 0.25, True, 0)
 
 
+@pytest.mark.slow
 def test_an_empty_history_has_every_table_and_column(tmp_path: Path) -> None:
     view.create(tmp_path)
     for table in ("samples", "smoothed", "availability", "models"):
@@ -143,6 +145,7 @@ def test_hours_beyond_the_retention_are_dropped(tmp_path: Path) -> None:
     assert seconds_of(tmp_path) == list(range(3 * HOUR, 3 * HOUR + 5))
 
 
+@pytest.mark.slow
 def test_another_process_reads_the_views_while_files_are_written(tmp_path: Path) -> None:
     folder = tmp_path / "it's a [folder]*"
     path = view.create(folder)
@@ -173,6 +176,7 @@ def test_another_process_reads_the_views_while_files_are_written(tmp_path: Path)
         reader.stdin.close()
 
 
+@pytest.mark.slow
 def test_a_file_that_is_gone_before_it_is_opened_fails_no_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,6 +244,7 @@ def test_a_query_is_run_again_for_a_file_that_is_gone_and_for_nothing_else(
     assert tried == tries
 
 
+@pytest.mark.slow
 def test_a_moved_history_is_still_readable(tmp_path: Path) -> None:
     target = writer(tmp_path / "before")
     feed(target, range(3))

@@ -79,6 +79,7 @@ def test_killed_at_any_step_of_a_flush_no_row_is_lost_or_doubled(tmp_path: Path)
     assert tried >= 8
 
 
+@pytest.mark.slow
 @pytest.mark.cases
 @pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EROFS])
 def test_a_flush_that_fails_at_any_step_can_be_repeated(tmp_path: Path, fault: int) -> None:

@@ -50,6 +50,7 @@ def stream(tmp_path: Path) -> Stream:
     return Stream(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_connection_has_the_views_of_its_version_and_folder_whatever_the_file_holds(tmp_path: Path) -> None:
     folder, moved = tmp_path / "history", tmp_path / "moved"
 
@@ -97,6 +98,7 @@ def test_a_container_event_is_a_row_with_its_sources_as_a_list(stream: Stream) -
     ]
 
 
+@pytest.mark.slow
 def test_a_second_of_pods_adds_up_to_the_node(stream: Stream) -> None:
     stream.put("pods", usage())
     assert stream.writer.rows == 3
@@ -143,6 +145,7 @@ def test_the_node_of_an_unbound_pod_is_null(stream: Stream) -> None:
     assert stream.ask("SELECT version, node FROM podfacts ORDER BY version") == [(1, None), (2, "n")]
 
 
+@pytest.mark.slow
 def test_what_the_stream_has_twice_is_in_the_history_once(stream: Stream) -> None:
     messages: list[tuple[str, Message]] = [
         ("containers", event("created")),
@@ -263,6 +266,7 @@ def test_a_prediction_is_a_row_with_its_peaks_by_group_and_model(stream: Stream)
     ]
 
 
+@pytest.mark.slow
 def test_rejects_and_forecasts_are_rows(stream: Stream) -> None:
     stream.put("reject", predicted.reject(), "n1")
     stream.put("forecast", predicted.forecast())

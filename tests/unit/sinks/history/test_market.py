@@ -198,6 +198,7 @@ def test_of_too_many_markets_those_with_the_most_hours_are_published(tmp_path: P
 KEYS = st.sampled_from([spot.LABEL, *spot.OF_PROVIDERS, "other"])
 
 
+@pytest.mark.slow
 @given(st.dictionaries(KEYS, st.sampled_from(["true", "TRUE", "false", "spot", "SPOT", "on-demand", ""]), max_size=3))
 @settings(deadline=None, derandomize=True)
 def test_the_history_tells_spot_nodes_by_the_same_rule(labels: dict[str, str]) -> None:

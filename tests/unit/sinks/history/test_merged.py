@@ -52,6 +52,7 @@ def stored(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_row_has_its_classes_in_their_order_however_many_they_are(tmp_path: Path) -> None:
     many = [{f"c{(index * 7) % count:02}": room(index) for index in range(count)} for count in (1, 2, 8, 9, 13)]
     listed: list[dict[str, ClassRoom] | None] = [None, {}, *many]
@@ -64,6 +65,7 @@ def test_a_row_has_its_classes_in_their_order_however_many_they_are(tmp_path: Pa
     assert "class_8_class" in pl.read_parquet_schema(stored(tmp_path))
 
 
+@pytest.mark.slow
 def test_classes_have_no_more_columns_than_a_row_has_classes(tmp_path: Path) -> None:
     write(tmp_path, [row(1, {"a": room(1)}), row(2, {"a": room(1), "b": room(2)})])
     sum(compaction.compact(tmp_path, LATER_US))
@@ -71,6 +73,7 @@ def test_classes_have_no_more_columns_than_a_row_has_classes(tmp_path: Path) -> 
     assert ask(tmp_path, "SELECT class, available FROM classes ORDER BY ALL") == [("a", 1), ("a", 1), ("b", 2)]
 
 
+@pytest.mark.slow
 def test_rows_that_come_late_are_merged_with_merged_ones(tmp_path: Path) -> None:
     rows = [row(second, {name: room(second) for name in "abc"[: second % 4]} or None) for second in range(12)]
     whole, parts = tmp_path / "whole", tmp_path / "parts"
@@ -83,6 +86,7 @@ def test_rows_that_come_late_are_merged_with_merged_ones(tmp_path: Path) -> None
     assert len(ask(parts)) == 12
 
 
+@pytest.mark.slow
 def test_merged_files_are_read_without_the_file_that_has_no_rows(tmp_path: Path) -> None:
     """A folder that was copied without the files that have no rows."""
     write(tmp_path, [row(second, {"a": room(second), "b": room(1)}) for second in range(3)])
@@ -93,6 +97,7 @@ def test_merged_files_are_read_without_the_file_that_has_no_rows(tmp_path: Path)
     assert after == before
 
 
+@pytest.mark.slow
 def test_merged_rows_have_the_digits_that_are_stated(tmp_path: Path) -> None:
     numbers = {"available": 12.3456, "lower": 2.9999, "upper": 2.3, "signal": 0.0099, "cost": 0.123456789}
     shares = {"capacity": 0.912345, "prior": 0.123456, "explained": 0.99996, "gap": 0.000049, "cpu_used": 0.25}
@@ -116,6 +121,7 @@ def test_merged_rows_have_the_digits_that_are_stated(tmp_path: Path) -> None:
     assert classes == [{**expected, "cpu": 1e-7, "memory": 0.1111111}]
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(0, 10**9), min_size=1))
 def test_whole_pods_and_everything_but_two_digits_are_as_before(ten_thousandths: list[int]) -> None:
@@ -130,6 +136,7 @@ def test_whole_pods_and_everything_but_two_digits_are_as_before(ten_thousandths:
     assert [math.floor(value) for value in kept] == [math.floor(value) for value in values]
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(0, 10**6), min_size=1), st.sampled_from([0.5, 0.9, 0.97, 0.999, 1.0]))
 def test_the_same_rows_reach_a_threshold_of_three_digits(millionths: list[int], threshold: float) -> None:

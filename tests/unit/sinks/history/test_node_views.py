@@ -13,6 +13,8 @@ from tests.support.extender.placement import report
 from tests.support.history import append
 from tests.support.processors.telemetry import NAMES
 
+pytestmark = pytest.mark.slow
+
 MINUTE_US = 60_000_000
 START_US = 1_700_000_040_000_000  # a whole minute
 

@@ -110,6 +110,7 @@ def test_totals_are_those_of_cores_and_bytes_on_nodes_of_all_sizes(seed: int) ->
         assert [total.bound_cpu, total.bound_memory, total.bound_pods] == pytest.approx(expected["bound"].tolist())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_the_view_says_what_the_live_totals_say(tmp_path: Path, seed: int) -> None:
     rows, _ = random_rows(seed, 50)
@@ -122,6 +123,7 @@ def test_the_view_says_what_the_live_totals_say(tmp_path: Path, seed: int) -> No
         assert each[1:] == pytest.approx(total[1:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("binding", ["pods", "disk"])
 def test_a_pod_limit_leaves_no_fragments_but_strands_what_is_free(tmp_path: Path, binding: str) -> None:
     rows = [row("a", 0.5, 0.5, web=room(2, 0.05, 0.1, binding)), row("b", 0.5, 0.5, second=11)]
@@ -140,6 +142,7 @@ def test_a_class_that_takes_nothing_of_a_resource_cannot_use_it() -> None:
     assert total.stranded_memory == pytest.approx(0)
 
 
+@pytest.mark.slow
 def test_where_nothing_is_free_no_share_of_it_is_lost(tmp_path: Path) -> None:
     rows = [row("a", 0, 0.5, web=room(0, 0.1, 0.1)), row("b", 0, 0.5, second=11)]
     (total,) = cluster.totals(rows)
@@ -150,6 +153,7 @@ def test_where_nothing_is_free_no_share_of_it_is_lost(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_nodes_that_say_nothing_of_classes_or_of_what_is_free_are_left_out(tmp_path: Path) -> None:
     silent = row("b", 0.5, 0.5, web=room(1, 0.1, 0.1)).model_copy(update={"classes": None})
     unknown = row("c", 0.5, 0.5, web=room(1, 0.1, 0.1)).model_copy(update={"free": None})
@@ -161,6 +165,7 @@ def test_nodes_that_say_nothing_of_classes_or_of_what_is_free_are_left_out(tmp_p
     assert cluster.totals([]) == []
 
 
+@pytest.mark.slow
 def test_what_a_pod_of_a_class_takes_is_the_mean_over_nodes(tmp_path: Path) -> None:
     write(
         tmp_path,
@@ -173,6 +178,7 @@ def test_what_a_pod_of_a_class_takes_is_the_mean_over_nodes(tmp_path: Path) -> N
     assert ask(tmp_path, "SELECT pod_cpu, pod_memory FROM cluster") == [pytest.approx((0.2, 0.4))]
 
 
+@pytest.mark.slow
 def test_classes_are_rows_of_their_own_with_what_each_cannot_use(tmp_path: Path) -> None:
     write(tmp_path, [row("a", 0.5, 0.9, web=room(2.5, 0.2, 0.1), ml=room(1, 0.5, 0.2)), row("b", 0.5, 0.5)])
     result = ask(
@@ -183,6 +189,7 @@ def test_classes_are_rows_of_their_own_with_what_each_cannot_use(tmp_path: Path)
     assert [each[5:] for each in result] == [pytest.approx((0, 0.7)), pytest.approx((0, 0.65))]
 
 
+@pytest.mark.slow
 def test_a_piece_of_time_has_the_newest_row_of_each_node_and_shows_when_it_is_over(tmp_path: Path) -> None:
     def row_of(node: str, second: float, available: float) -> Availability:
         return row(node, 0.9, 0.9, second=second, web=room(available, 0.1, 0.1))
@@ -205,6 +212,7 @@ def test_a_piece_of_time_has_the_newest_row_of_each_node_and_shows_when_it_is_ov
     ]
 
 
+@pytest.mark.slow
 def test_files_of_before_there_were_classes_are_read_and_merged_with_new_ones(tmp_path: Path) -> None:
     old = [row("a", 0.5, 0.5, second=second) for second in range(3)]
     plain = [name for name in estimate.AVAILABILITY if name not in ("free_cpu", "free_memory", "classes")]
@@ -225,6 +233,7 @@ def test_files_of_before_there_were_classes_are_read_and_merged_with_new_ones(tm
     assert len([name for file, name in layout.files(tmp_path) if "1970" not in str(file)]) == 1
 
 
+@pytest.mark.slow
 def test_a_query_by_time_reads_the_files_of_that_time_alone(tmp_path: Path) -> None:
     for hour in range(4):
         rows = [row("a", 0.5, 0.5, second=hour * 3600 + second, web=room(2, 0.1, 0.1)) for second in (1, 11)]

@@ -208,6 +208,7 @@ def test_a_bound_on_the_rise_lends_a_little_less_and_moves_less() -> None:
     assert tenth.movement < 0.2 * free.movement
 
 
+@pytest.mark.slow
 def test_a_run_writes_all_it_found_and_twice_the_same(tmp_path: Path) -> None:
     path, progress = saved(recording(11), tmp_path), list[str]()
     settings: dict[str, Any] = {"machines": 5, "draws": 2, "plots": False, "progress": progress.append}
@@ -229,6 +230,7 @@ def test_a_run_writes_all_it_found_and_twice_the_same(tmp_path: Path) -> None:
     assert report.text(result) == (tmp_path / "one" / "report.txt").read_text()
 
 
+@pytest.mark.slow
 def test_what_was_learned_can_be_taken_to_a_single_day(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"machines": 5, "draws": 1, "plots": False, "progress": lambda _: None}
     backtest.run(saved(recording(10), tmp_path), tmp_path / "out", **settings)

@@ -140,6 +140,7 @@ def test_a_peer_may_give_nothing_back_until_it_has_seen_a_node_for_some_hours() 
     assert all((family, config) in curves for family, (config, _) in compare.SHIPPED.items())
 
 
+@pytest.mark.slow
 def test_usage_that_never_moves_makes_an_empty_comparison_and_ours_holds_what_it_states(tmp_path: Path) -> None:
     usage = np.full((100, 8), 0.195)
     path = write(tmp_path / "flat.parquet", usage, np.ones(8))
@@ -173,6 +174,7 @@ def test_a_number_that_cannot_be_is_refused(tmp_path: Path, column: str, value: 
         recording.read(path, machines=2, draws=1, seed=0)
 
 
+@pytest.mark.slow
 def test_the_command_takes_two_recordings_and_refuses_one_of_another_form(tmp_path: Path) -> None:
     path = write(tmp_path / "flat.parquet", np.full((60, 4), 0.2), np.ones(4))
     words = ["backtest", str(path), "--machines", "2", "--hours", "1", "--out", str(tmp_path / "out"), "--train"]

@@ -31,6 +31,7 @@ def once(messages: list[tuple[str, bytes]]) -> list[tuple[str, Message]]:
     return [item for item in decoded if not isinstance(item[1], PodUsageBlock) or pod.rows(item[1])]
 
 
+@pytest.mark.slow
 def test_a_history_is_replayed_message_by_message_in_its_own_order(tmp_path: Path) -> None:
     messages = telemetry.recording(nodes=4, seconds=10)
     replayed = read(history(tmp_path / "history", messages), folder=tmp_path)
@@ -53,6 +54,7 @@ def test_declared_kinds_are_recorded_and_replayed(tmp_path: Path) -> None:
     assert sorted(again, key=str) == sorted(once(messages), key=str)
 
 
+@pytest.mark.slow
 def test_a_recorded_model_is_replayed_whole_or_left_out_where_other_features_are_wanted(tmp_path: Path) -> None:
     model = Model(
         scope="global", at_us=START * 1_000_000, features=["cpu", "memory"], moment=[0.1, 0.0, 0.2], cost=[0.0] * 2,
@@ -70,6 +72,7 @@ def test_a_recorded_model_is_replayed_whole_or_left_out_where_other_features_are
         assert not [message for message in opened.messages() if message.kind == "model"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ratios", [None, True])
 def test_a_model_of_the_same_features_in_other_units_is_left_out(tmp_path: Path, ratios: Literal[True] | None) -> None:
     model = Model(
@@ -91,6 +94,7 @@ def test_a_history_without_a_global_model_makes_one(tmp_path: Path) -> None:
         assert "model" not in opened.kinds
 
 
+@pytest.mark.slow
 def test_shifted_times_keep_their_distances(tmp_path: Path) -> None:
     folder = history(tmp_path / "history", telemetry.recording(nodes=2, seconds=4))
     kept, moved = read(folder, folder=tmp_path), read(folder, folder=tmp_path, shift_us=5_000_000)
@@ -120,6 +124,7 @@ def test_history_is_that_of_the_data_folder_unless_there_is_such_a_file(
     assert replay.located(settings, Path("history")) == Path("history")
 
 
+@pytest.mark.slow
 def test_few_nodes_without_a_model_are_in_one_partition_a_processor_and_others_in_those_of_the_recording(
     tmp_path: Path,
 ) -> None:

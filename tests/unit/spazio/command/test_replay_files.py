@@ -107,6 +107,7 @@ def test_every_bad_row_is_reported_with_its_file_row_column_and_value(tmp_path: 
     ]
 
 
+@pytest.mark.slow
 def test_blocks_are_whole_wherever_rows_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = history(tmp_path / "history", telemetry.recording(nodes=3, seconds=8))
     whole = read(folder, folder=tmp_path)
@@ -140,6 +141,7 @@ def test_sizes_that_nothing_says_are_missed_before_anything_is_sent(tmp_path: Pa
                 opened.check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [{"cpu_cores": pl.lit(-1.0)}, {"span_us": None}])
 def test_a_history_with_rows_that_are_none_of_ours_is_refused_with_a_reason(
     tmp_path: Path, damage: dict[str, pl.Expr | None]

@@ -73,6 +73,7 @@ def test_statements_come_from_standard_input_if_it_is_no_terminal(
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [[{"n": 30}], [{"text": ";"}]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("leave", ["quit", "exit;", ".quit"])
 def test_standard_input_may_leave_and_give_commands_as_the_prompt(
     history: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], leave: str
@@ -119,6 +120,7 @@ def test_rows_are_printed_as_csv(history: Path, capsys: pytest.CaptureFixture[st
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("statement", ["DROP VIEW samples", "ALTER VIEW Samples RENAME TO s"])
 def test_a_view_of_the_history_is_not_dropped_and_nothing_says_that_it_was(
     history: Path, capsys: pytest.CaptureFixture[str], statement: str
@@ -134,6 +136,7 @@ def test_a_view_of_the_history_is_not_dropped_and_nothing_says_that_it_was(
     assert "30" in captured.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("leave", ["quit", "EXIT;", ".quit"])
 def test_quit_leaves_the_prompt(
     history: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], leave: str
@@ -174,6 +177,7 @@ OUTSIDE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.cases
 @pytest.mark.parametrize("statement", OUTSIDE)
 def test_statements_neither_read_nor_write_anything_but_the_history(
@@ -200,6 +204,7 @@ def test_statements_neither_read_nor_write_anything_but_the_history(
     assert json.loads(capsys.readouterr().out) == [{"n": 30, "dated": 30}]
 
 
+@pytest.mark.slow
 def test_unrestricted_statements_read_and_write_files(
     tmp_path: Path, history: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -212,6 +217,7 @@ def test_unrestricted_statements_read_and_write_files(
     assert "--unrestricted" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_restricted_statements_have_tables_in_memory_plans_and_room_to_spill(
     history: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

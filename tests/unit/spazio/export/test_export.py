@@ -57,6 +57,7 @@ def rows(path: Path, what: str = "*") -> list[tuple[object, ...]]:
     return result
 
 
+@pytest.mark.slow
 def test_all_tables_with_rows_become_files_with_all_their_rows(
     spazio: Spazio, history: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -75,6 +76,7 @@ def test_all_tables_with_rows_become_files_with_all_their_rows(
     assert "up to 2023-11-14T22:14:19Z" in shown
 
 
+@pytest.mark.slow
 def test_a_range_and_nodes_choose_rows_and_only_of_tables_that_have_nodes(spazio: Spazio, tmp_path: Path) -> None:
     assert spazio(tmp_path / "out", "--from", "2023-11-14T22:13:30Z", "--to", "30s", "--node", "n2") == 0
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["samples.parquet"]
@@ -83,6 +85,7 @@ def test_a_range_and_nodes_choose_rows_and_only_of_tables_that_have_nodes(spazio
     assert result == [("n2", BEGIN_US + 10_000_000, last - 30_000_000 - 100_000, 199)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["csv", "json"])
 def test_lists_and_what_is_missing_survive_in_text(spazio: Spazio, tmp_path: Path, form: str) -> None:
     assert spazio(tmp_path, "--table", "nodes", "--table", "samples", "--format", form) == 0
@@ -95,6 +98,7 @@ def test_lists_and_what_is_missing_survive_in_text(spazio: Spazio, tmp_path: Pat
     assert rows(tmp_path / f"samples.{form}", "count(*), count(cpu_util), count(memory_pressure)") == [(1200, 1200, 0)]
 
 
+@pytest.mark.slow
 def test_the_rows_of_a_query_become_a_file_of_the_format_of_its_name(spazio: Spazio, tmp_path: Path) -> None:
     query = "SELECT node, count(*) AS n, 'NaN'::DOUBLE AS nan, 1e999 / 2 AS infinite FROM samples GROUP BY 1 -- all"
     assert spazio(tmp_path / "nodes.json", "--query", f"{query} ORDER BY 1") == 0
@@ -129,6 +133,7 @@ def test_a_query_reads_the_history_only_and_leaves_no_file_behind_when_it_fails(
     assert capsys.readouterr().err.startswith("spazio: ")
 
 
+@pytest.mark.slow
 @pytest.mark.cases
 @pytest.mark.parametrize(
     ("arguments", "reason"),
@@ -161,6 +166,7 @@ def test_a_folder_for_tables_is_not_named_like_a_file(
     assert not (tmp_path / "samples.csv").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.cases
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
@@ -195,6 +201,7 @@ def test_an_ending_that_is_no_format_is_refused_with_those_that_are(
     assert capsys.readouterr().out == f"{tmp_path}/row.csv: 1 row\n"
 
 
+@pytest.mark.slow
 def test_a_name_of_a_node_is_no_sql(spazio: Spazio, tmp_path: Path) -> None:
     assert spazio(tmp_path / "out", "--table", "samples", "--node", "n1' OR '1' = '1") == 0
     assert rows(tmp_path / "out" / "samples.parquet", "count(*)") == [(0,)]
@@ -208,6 +215,7 @@ def test_without_a_history_it_says_how_to_make_one(
     assert "spazio up" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_an_empty_history_has_no_newest_row(tmp_path: Path) -> None:
     view.create(tmp_path)
     with view.connect(tmp_path) as connection, pytest.raises(selection.Unselectable, match="no rows yet"):

@@ -40,6 +40,7 @@ async def test_a_child_that_refuses_its_settings_is_tried_again_with_other_ones(
     assert [(tmp_path / name).exists() for name in "12"] == [True, True]
 
 
+@pytest.mark.slow
 async def test_a_child_that_has_run_is_tried_again_where_it_cannot_be_started_for_a_while(tmp_path: Path) -> None:
     """As where memory or processes are short, or its program is being replaced."""
     program, away = tmp_path / "program", tmp_path / "away"
@@ -70,6 +71,7 @@ async def test_a_child_that_has_run_is_tried_again_where_it_cannot_be_started_fo
         await running.end(5)
 
 
+@pytest.mark.slow
 async def test_a_child_that_has_run_and_refuses_its_settings_later_is_tried_again(tmp_path: Path) -> None:
     async def ran(pid: int) -> str:
         del pid

@@ -12,6 +12,8 @@ from spazio.service.composition.dashboard import Folder
 from tests.support.dashboard.pages import rows
 from tests.support.history import record
 
+pytestmark = pytest.mark.slow
+
 NAMES = Names()
 
 

@@ -71,6 +71,7 @@ def test_too_little_memory_kills_the_youngest_which_begins_again() -> None:
     assert np.sort(target.ended)[2] == pytest.approx(5 + 4, abs=0.4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheduler", scenario.SCHEDULERS)
 def test_the_same_seed_gives_the_same_run_and_another_one_another(scheduler: str) -> None:
     first, again, other = (asyncio.run(engine.run(made(), scheduler, seed)) for seed in (1, 1, 2))
@@ -99,6 +100,7 @@ def test_a_refused_pod_is_tried_before_its_backoff_ends_where_no_other_is_ready(
     assert run.refusals > 12
 
 
+@pytest.mark.slow
 def test_spazio_holds_the_policy_where_requests_say_nothing() -> None:
     heavy = made(pods=[{"name": "p", "count": 60, "per_second": 4, "work": 6}])
     runs = {name: asyncio.run(engine.run(heavy, name, 1)) for name in ("kube", "spazio")}
@@ -116,6 +118,7 @@ def test_it_is_the_product_that_folds_and_answers(monkeypatch: pytest.MonkeyPatc
     assert asyncio.run(engine.run(heavy, "spazio", 1)).over_seconds > 50
 
 
+@pytest.mark.slow
 def test_pods_of_a_lost_node_run_elsewhere() -> None:
     wanted = made(losses=[{"at": 3, "nodes": 1}], pods=[{"name": "p", "count": 12, "work": 6}])
     for scheduler in ("kube", "spazio"):

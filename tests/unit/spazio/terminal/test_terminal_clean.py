@@ -147,6 +147,7 @@ def test_faults_of_settings_are_shown_with_any_key(
     assert harmless(shown)
 
 
+@pytest.mark.slow
 def test_a_table_of_the_history_shows_any_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name = EVIL[:-1]  # DuckDB takes whole characters only
     writer = Writer(tmp_path, "S", "20261121T063000123456Z", 1)

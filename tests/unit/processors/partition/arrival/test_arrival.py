@@ -115,12 +115,14 @@ def test_a_node_that_begins_with_a_forged_block_is_heard_all_the_same() -> None:
     assert [row.seq for row in rows(outputs)][1:] == list(range(1002, 1010))
 
 
+@pytest.mark.slow
 def test_blocks_that_were_folded_are_not_folded_again_however_many_come_in_a_row() -> None:
     true = [block("n", second) for second in range(200)]
     outputs = fold([*true, *true[50:100], block_of("n", 1300, 300)])
     assert [row.seq for row in rows(outputs)] == [*range(1000, 1200), 1300]
 
 
+@pytest.mark.slow
 def test_a_virtual_machine_that_was_set_back_goes_on_under_its_old_boot() -> None:
     before = [block("n", second) for second in range(300)]
     after = [block_of("n", 1100 + second, 300 + second) for second in range(20)]
@@ -129,6 +131,7 @@ def test_a_virtual_machine_that_was_set_back_goes_on_under_its_old_boot() -> Non
     assert [row.seq for row in outputs[300:]] == list(range(1102, 1120))
 
 
+@pytest.mark.slow
 def test_two_hosts_of_one_name_are_reported_as_long_as_both_send() -> None:
     first = [block_of("n", 1000 + second, second, boot="one") for second in range(200)]
     two = [block_of("n", 5000 + second, second, boot="two") for second in range(30)]

@@ -17,6 +17,7 @@ from tests.unit.processors.partition.arrival.rows import block_of, configured, f
 HOUR = 3600
 
 
+@pytest.mark.slow
 def test_one_node_with_blocks_of_the_future_does_not_stop_the_sums_of_others() -> None:
     messages: list[SampleBlock] = []
     for second in range(100):
@@ -48,6 +49,7 @@ def test_what_fell_out_of_the_stream_while_nobody_folded_is_counted_for_each_nod
         assert counts.missing == HOUR - 3
 
 
+@pytest.mark.slow
 def test_a_silent_node_is_forgotten_once_the_partition_has_seen_an_hour_of_its_silence() -> None:
     partition = Partition(configured(), 0)
     fold([block("here", 0), block("silent", 0)], partition)
@@ -91,6 +93,7 @@ def test_after_a_jump_time_is_carried_on_and_the_clock_is_believed_once_it_has_h
         assert flagged[-1].clock is None
 
 
+@pytest.mark.slow
 def test_a_clock_that_jumps_there_and_back_is_never_believed() -> None:
     outputs = fold([block_of("n", second, second + (second // 20 % 2) * HOUR) for second in range(200)])
     assert seconds(outputs) == list(range(200))
@@ -132,6 +135,7 @@ def test_nothing_is_flagged_after_a_suspended_machine_wakes() -> None:
     assert all(row.clock is None for row in rows(outputs))
 
 
+@pytest.mark.slow
 def test_pods_are_learned_at_the_time_that_is_believed_of_their_node() -> None:
     pods = [{"pod": "u", "workloads": "w", "cpu_cores": 0.5, "memory_bytes": 2e8}]
     good, wrong = Partition(configured(), 0), Partition(configured(), 0)

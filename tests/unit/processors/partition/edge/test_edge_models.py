@@ -90,6 +90,7 @@ def test_a_state_made_of_a_moment_stands_for_that_moment(rank: int, seed: int) -
     np.testing.assert_allclose(subspace.moment(subspace.of_moment(moment, rank=rank)), moment, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_node_knows_what_the_centre_believes_also_while_containers_come_and_go() -> None:
     edge, centre = Edge(SETTINGS, "n"), Partition(SETTINGS, 0)
     random = np.random.default_rng(11)

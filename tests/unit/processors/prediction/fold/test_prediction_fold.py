@@ -33,6 +33,7 @@ def undisturbed(seed: int, pace: int) -> list[tuple[str, bytes]]:
     return lines(PredictionPartition(configured(**FAST), 0).fold(recording(seed, pace)))
 
 
+@pytest.mark.slow
 @pytest.mark.cases
 @pytest.mark.parametrize("seed", range(3))
 def test_seconds_that_list_the_same_pods_are_worth_the_same_together_and_one_by_one(
@@ -82,6 +83,7 @@ def test_every_message_alone_gives_what_all_together_give(pace: int) -> None:
     assert alone == undisturbed(7, pace)
 
 
+@pytest.mark.slow
 def test_the_recording_of_these_laws_shows_everything() -> None:
     messages = [
         predicted
@@ -152,6 +154,7 @@ def test_nothing_of_pods_piles_up_where_nobody_forecasts() -> None:
     assert sizes[2] < 1.2 * sizes[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", ["cpu_util", "memory_util"])
 def test_one_resource_is_enough_and_nothing_of_the_other_is_given_away(missing: str) -> None:
     messages: Stream = []

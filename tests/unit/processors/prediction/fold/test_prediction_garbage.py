@@ -82,6 +82,7 @@ def _odd(kind: str) -> Stream:
 KINDS = ["beyond", "missing", "few", "tiny", "sizes", "columns", "classes", "pods first", "forward", "back"]
 
 
+@pytest.mark.slow
 @pytest.mark.cases
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_node_with_odd_telemetry_harms_no_other(kind: str) -> None:

@@ -20,6 +20,7 @@ def body() -> bytes:
     return partition.snapshot()
 
 
+@pytest.mark.slow
 def test_arrays_that_were_renamed_keep_their_names_in_checkpoints(body: bytes) -> None:
     _, arrays = snapshot.unpack(body)
     assert {"node.report.told_us", "node.report.told", "node.rejects.told_us"} <= arrays.keys()

@@ -91,6 +91,7 @@ def test_references_are_multiples_of_the_half_life_since_the_year_1(
     assert factor is None or state.total[0] == factor
 
 
+@pytest.mark.slow
 @given(samples)
 def test_rows_do_not_know_of_each_other(result: list[Any]) -> None:
     values, weights, at = (np.array(column, dtype=np.float64) for column in zip(*result, strict=True))

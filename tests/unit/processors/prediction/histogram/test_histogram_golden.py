@@ -93,6 +93,7 @@ def test_eight_nodes_over_three_days_are_the_same_numbers(compat: bool) -> None:
                 assert bounds == (expected["min"], expected["max"], expected["ref"])
 
 
+@pytest.mark.slow
 @both
 def test_milli_cores_and_bytes_are_the_same_numbers(compat: bool) -> None:
     for node, run in enumerate(golden()["sims"]):
@@ -124,6 +125,7 @@ def test_checkpoints_are_the_same_and_restored_ones_read_the_same(compat: bool) 
         assert bounds == (expected["min"], expected["max"], expected["ref"], expected["total"])
 
 
+@pytest.mark.slow
 def test_in_compat_a_spike_lasts_as_long_as_theirs_and_by_default_for_13_half_lives() -> None:
     """A sample of 50 at first, then one of 2 every 10 minutes for 60 days, CPU half-life."""
     wanted = {round(row["day"] * 144): row for row in golden()["longrun"]}

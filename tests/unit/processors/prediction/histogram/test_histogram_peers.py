@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -97,6 +98,7 @@ def check(state: histogram.State, peers: list[Peer]) -> None:
         assert result[row].tolist() == [peer.percentile(fraction) for fraction in fractions]
 
 
+@pytest.mark.slow
 @given(rows_of_steps)
 def test_in_compat_many_rows_are_to_the_bit_what_peers_make_of_each(rows: list[list[Any]]) -> None:
     peers = [Peer(SMALL, HOUR) for _ in rows]
@@ -104,6 +106,7 @@ def test_in_compat_many_rows_are_to_the_bit_what_peers_make_of_each(rows: list[l
     check(state, peers)
 
 
+@pytest.mark.slow
 @given(samples)
 def test_by_default_percentiles_are_those_of_the_peers_while_nothing_is_old(result: list[Any]) -> None:
     dated = sorted(((value, weight, BEGAN + at) for value, weight, at in result), key=lambda each: each[2])

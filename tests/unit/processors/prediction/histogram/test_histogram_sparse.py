@@ -26,6 +26,7 @@ samples = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(samples)
 def test_a_dumped_histogram_is_the_same_to_the_last_bit(result: list[tuple[int, float, float, int]]) -> None:
     state = histogram.init(4, CORES)

@@ -43,6 +43,7 @@ def node(prediction: Prediction, model: str) -> Resources:
     return prediction.peaks["node"][model]
 
 
+@pytest.mark.slow
 @pytest.mark.cases
 @pytest.mark.parametrize(
     ("flag", "value", "differs"),
@@ -75,6 +76,7 @@ def test_settings_that_change_while_it_runs_count_from_then_on_and_lose_nothing(
     assert predicted[-1].windows == plain[-1].windows == 7
 
 
+@pytest.mark.slow
 @pytest.mark.cases
 @pytest.mark.parametrize("model", PEAK_MODELS)
 def test_a_margin_raises_the_peaks_of_every_model_but_not_above_the_machine(model: str) -> None:
@@ -91,6 +93,7 @@ def test_a_margin_raises_the_peaks_of_every_model_but_not_above_the_machine(mode
     assert last(**flags | {"predict_margin": "10"}).peaks["node"]["n_sigma"].cpu == CORES
 
 
+@pytest.mark.slow
 def test_a_margin_leaves_less_to_reclaim() -> None:
     flags = {"predict_model": "n_sigma", "predict_sigma": "1"}
     plain, raised = last(**flags), last(**flags, predict_margin="0.2")
@@ -123,6 +126,7 @@ def test_other_half_lives_change_no_percentile_at_once_and_fade_as_they_say(firs
     assert turned.moments.weight[0, 0] == pytest.approx(weight / 8 + 1, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_half_lives_that_were_changed_survive_a_restart() -> None:
     wanted = configured(predict_half_life_cpu_seconds="60")
     messages = wavering(300)

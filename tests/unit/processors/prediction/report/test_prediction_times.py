@@ -28,6 +28,7 @@ def test_what_stays_the_same_is_reported_every_ten_minutes() -> None:
     assert times(calm("n", range(200)), predict_force_seconds="90") == [(30, "report"), (120, "force")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jitter_us", [0, 20_000])
 def test_what_changes_a_little_is_reported_every_minute_though_blocks_come_a_little_early_or_late(
     jitter_us: int,
@@ -47,6 +48,7 @@ def test_a_large_change_is_reported_at_the_next_check(change: str, reports: tupl
     assert times(messages, predict_change=change)[:2] == [(30, "report"), reports]
 
 
+@pytest.mark.slow
 def test_a_clock_that_was_set_back_is_reported_at_once_and_predictions_go_on() -> None:
     ahead = [(second + 400_000, second) for second in range(200)]
     after = [(second, second) for second in range(200, 600)]

@@ -55,6 +55,7 @@ def violations(peaks: Array, usage: Array, horizon: int) -> Array:
     return oracle.violation(peaks, oracle.peak(usage[:, :, 0].T, horizon=horizon).T)[:-horizon]
 
 
+@pytest.mark.slow
 def test_a_single_node_is_vouched_for_at_a_horizon_of_a_day() -> None:
     settings = Predict(horizon_seconds=86_400, violation=0.05)
     peaks, learned, _ = live(noise(7, 5 * DAY, 1), settings)
@@ -77,6 +78,7 @@ def test_what_is_in_force_follows_what_was_learned_and_the_wanted_probability() 
     assert learned.today.tables[base.MEAN].counts.sum() == 0
 
 
+@pytest.mark.slow
 def test_what_is_stated_holds_after_usage_has_become_rougher() -> None:
     settings = Predict(horizon_seconds=3600, violation=0.1)
     calm, rough = noise(20, 2 * DAY, 20), noise(21, 3 * DAY, 20)
@@ -135,6 +137,7 @@ def test_the_clock_counts_less_where_usage_has_none() -> None:
     assert (share[:, base.CLOCK] < share[:, base.MEAN]).mean() > 0.9
 
 
+@pytest.mark.slow
 def test_rows_may_be_batched_in_any_way_with_several_bases() -> None:
     settings = Predict(horizon_seconds=3600, violation=0.1)
     usage, params = noise(28, DAY, 5), calibration.params(settings, 8)
@@ -160,6 +163,7 @@ def test_rows_may_be_batched_in_any_way_with_several_bases() -> None:
         np.testing.assert_array_equal(result, together)
 
 
+@pytest.mark.slow
 def test_what_was_learned_is_the_same_after_it_was_stored() -> None:
     settings = Predict(horizon_seconds=3600, violation=0.1)
     _, learned, _ = live(noise(29, 2 * DAY, 5), settings)

@@ -113,6 +113,7 @@ def test_mean_and_variance_are_those_of_all_samples_weighed_by_age_on_every_pref
         np.testing.assert_allclose(state.variance[:, 0], variance, rtol=1e-9, atol=1e-15)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**31), st.integers(1, 4))
 def test_rows_may_be_batched_in_any_way(seed: int, cut: int) -> None:
     usage = np.random.default_rng(seed).random((12, 5, 2))
@@ -196,6 +197,7 @@ def test_faded_evidence_vouches_for_less() -> None:
     np.testing.assert_allclose(residuals.quantile(residuals.fade(table, 0.5), 0.1), residuals.quantile(table, 0.1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [2, 6, 24])
 def test_what_one_horizon_taught_bounds_a_longer_one(times: int) -> None:
     """Without a turn of the day, usage over a longer horizon is above the stated peak at most as often as wanted."""

@@ -63,6 +63,7 @@ def stream() -> Stream:
     return messages
 
 
+@pytest.mark.slow
 def test_a_restart_does_not_let_it_jump() -> None:
     settings = configured(**FAST | {"predict_model": "n_sigma", "predict_mid_rise": "10"})
     messages = stream()
@@ -76,6 +77,7 @@ def test_a_restart_does_not_let_it_jump() -> None:
     assert before + predictions(second.fold(messages[120:])) == predicted
 
 
+@pytest.mark.slow
 def test_a_state_from_before_the_bound_is_taken_over() -> None:
     settings = configured(**FAST | {"predict_model": "n_sigma"})
     old, new = PredictionPartition(settings, 0), PredictionPartition(settings, 0)

@@ -182,6 +182,7 @@ def test_a_sum_of_tenths_of_a_core_fills_a_node_to_the_brim() -> None:
     assert MostAllocated({"cpu": 1.0}).score(candidates.pod({"cpu": 0.1}), result).tolist() == [100]
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(*[st.integers(0, 10**13)] * 6), min_size=1, max_size=8), st.tuples(*[st.integers(1, 100)] * 2)
 )

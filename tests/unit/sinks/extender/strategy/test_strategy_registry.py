@@ -132,6 +132,7 @@ def test_a_node_is_refused_if_and_only_if_something_is_needed_there(strategy: St
     assert [bool(strategy.needs(pod, nodes, index)) for index in range(7)] == refused.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.cases
 @each
 @given(seed=seeds)

@@ -109,6 +109,7 @@ def test_prices_that_are_unknown_or_alike_say_nothing_and_free_is_best(now: list
     np.testing.assert_allclose(factor.price(np.array(now), np.array(now)), expected)
 
 
+@pytest.mark.slow
 @given(prices, prices)
 @often
 def test_a_node_that_is_dearer_in_both_prices_never_scores_higher(now: Array, median: Array) -> None:
@@ -134,6 +135,7 @@ def test_stability_is_the_share_of_spot_nodes_that_a_day_leaves() -> None:
     np.testing.assert_allclose(literal_score.stability(rate, now, np.ones(5))[:2], [1 / 48, 1 / 24])
 
 
+@pytest.mark.slow
 @given(prices, prices, prices)
 @often
 def test_stability_falls_with_the_rate_of_interruptions(rate: Array, now: Array, median: Array) -> None:

@@ -53,6 +53,7 @@ async def test_a_node_that_was_unknown_is_evaluated_like_any_other_once_it_repor
     assert await replica.place("q", ["late"]) is None
 
 
+@pytest.mark.slow
 async def test_names_that_a_client_invents_are_not_kept_with_a_rejected_pod() -> None:
     replica = Replica(given(extender_unknown="reject"), Clock())
     await replica.place("warm", [f"{name}-warm" for name in INVENTED])
@@ -99,6 +100,7 @@ async def test_while_the_watch_is_away_no_room_is_given_twice_however_long_a_pod
     assert len(replica.cluster_state.reservations) == 0
 
 
+@pytest.mark.slow
 async def test_there_is_a_limit_in_total_too() -> None:
     names = [f"n{number}" for number in range(20)]
     replica = watched(dict.fromkeys(names, 100.0))

@@ -229,6 +229,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(KEYS, JSON) | JSON | st.dictionaries(KEYS, JSON).map(lambda rest: {"Pod": POD, **rest}))
 def test_whatever_json_comes_is_read_or_refused(content: object) -> None:
     encoded = json.dumps(content).encode()

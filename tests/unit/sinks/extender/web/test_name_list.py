@@ -22,6 +22,7 @@ def encoded(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
+@pytest.mark.slow
 @given(NAMES)
 def test_names_are_those_that_a_decoder_finds(names: list[str]) -> None:
     listed = name_list.parse(encoded(names))
@@ -44,6 +45,7 @@ def test_whatever_is_taken_for_a_list_is_one(text: str) -> None:
         assert list(listed) == json.loads(text)
 
 
+@pytest.mark.slow
 @given(st.lists(PLAIN.filter(bool), unique=True, min_size=1), NAMES)
 def test_a_table_finds_what_a_dict_finds(present: list[str], asked: list[str]) -> None:
     table = name_table.of(present, range(100, 100 + len(present)))

@@ -28,6 +28,7 @@ def exact(values: list[float | None]) -> dict[str, int]:
     return decimals
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.none() | st.integers(-(10**9), 10**9), min_size=1), st.sampled_from([0, 2, 4, 5, 6, 9]))
 def test_rounded_numbers_become_decimals_that_come_back_as_they_were(whole: list[int | None], digits: int) -> None:

@@ -47,6 +47,7 @@ def fed(directory: Path, sequences: range) -> Writer:
     return target
 
 
+@pytest.mark.slow
 def test_small_files_of_an_hour_that_still_fills_are_merged_once(tmp_path: Path) -> None:
     fed(tmp_path, range(1, 17))
     grouped = merged_early(tmp_path, NOW_US, frozenset())
@@ -74,6 +75,7 @@ def rows(folder: Path) -> tuple[pl.DataFrame, set[str]]:
     return pl.read_parquet(path), types - {"VARCHAR", "BIGINT"}
 
 
+@pytest.mark.slow
 def test_only_the_last_merge_changes_the_form_of_rows(tmp_path: Path) -> None:
     fed(tmp_path, range(1, 21))
     merged_early(tmp_path, NOW_US, frozenset())
@@ -87,6 +89,7 @@ def test_only_the_last_merge_changes_the_form_of_rows(tmp_path: Path) -> None:
     assert exactly(tmp_path, [*range(1, 23)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restarted", [False, True])
 def test_an_hour_whose_files_were_all_merged_early_takes_its_last_form_when_it_ends(
     tmp_path: Path, *, restarted: bool
@@ -112,6 +115,7 @@ def test_an_hour_whose_files_were_all_merged_early_takes_its_last_form_when_it_e
     assert exactly(tmp_path, [*range(1, 21)])
 
 
+@pytest.mark.slow
 def test_a_file_beyond_the_cursor_is_not_merged_early(tmp_path: Path) -> None:
     target = fed(tmp_path, range(1, 21))
     put(target, range(21, 23))
@@ -142,6 +146,7 @@ def test_killed_while_it_merges_early_no_row_is_lost_or_doubled(tmp_path: Path) 
     assert killed >= 20
 
 
+@pytest.mark.slow
 def test_a_failed_early_merge_is_done_at_the_next_pass(tmp_path: Path) -> None:
     fed(tmp_path, range(1, 21))
     with pytest.MonkeyPatch.context() as patch:

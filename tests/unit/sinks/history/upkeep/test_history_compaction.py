@@ -105,6 +105,7 @@ def test_killed_while_it_repeats_a_failed_flush_no_row_is_lost_or_doubled(tmp_pa
     assert tried == 27
 
 
+@pytest.mark.slow
 def test_files_of_a_flush_that_is_not_committed_are_left_alone(tmp_path: Path) -> None:
     target = made(tmp_path, range(1, 3))
     put(target, range(3, 5))
@@ -116,6 +117,7 @@ def test_files_of_a_flush_that_is_not_committed_are_left_alone(tmp_path: Path) -
     assert exactly(tmp_path, [1, 2, 3, 4])
 
 
+@pytest.mark.slow
 def test_a_start_removes_what_a_killed_compaction_left(tmp_path: Path) -> None:
     made(tmp_path, range(1, 3))
     made(tmp_path, range(3, 5))
@@ -132,6 +134,7 @@ def test_a_start_removes_what_a_killed_compaction_left(tmp_path: Path) -> None:
     assert not spill.exists()
 
 
+@pytest.mark.slow
 def test_a_damaged_cursor_stops_compaction_until_the_next_start(tmp_path: Path) -> None:
     made(tmp_path, range(1, 3))
     made(tmp_path, range(3, 5))
@@ -142,6 +145,7 @@ def test_a_damaged_cursor_stops_compaction_until_the_next_start(tmp_path: Path) 
     assert sum(compaction.compact(tmp_path, LATER_US)) == 4
 
 
+@pytest.mark.slow
 def test_a_folder_that_looks_like_a_partition_hides_no_column(tmp_path: Path) -> None:
     folder = tmp_path / "node=3"
     made(folder, range(1, 3))
@@ -150,6 +154,7 @@ def test_a_folder_that_looks_like_a_partition_hides_no_column(tmp_path: Path) ->
     assert result == [("n", "2023-11-14", 22)]
 
 
+@pytest.mark.slow
 def test_merged_files_take_the_encodings_for_numbers_and_both_libraries_read_them(tmp_path: Path) -> None:
     target = writer(tmp_path)
     for sequences in (range(1, 40), range(40, 80)):

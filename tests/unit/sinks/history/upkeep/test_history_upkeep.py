@@ -65,6 +65,7 @@ def tidy(directory: Path, second: int, **settings: float) -> None:
     Upkeep(directory).run(at(second), History.model_validate({"retention_seconds": 6 * HOUR, **UNROLLED, **settings}))
 
 
+@pytest.mark.slow
 @pytest.mark.cases
 @pytest.mark.parametrize("kind", ["empty", "cut", "zeroed", "page"])
 def test_a_damaged_file_stops_neither_retention_nor_merging_nor_queries(tmp_path: Path, kind: str) -> None:
@@ -81,6 +82,7 @@ def test_a_damaged_file_stops_neither_retention_nor_merging_nor_queries(tmp_path
     assert not list(tmp_path.glob("samples/date=*/hour=*/*.damaged"))
 
 
+@pytest.mark.slow
 def test_a_damaged_file_of_the_current_hour_is_set_aside_and_new_ones_are_read_once(tmp_path: Path) -> None:
     target = made(tmp_path, 0, 1)
     spoil(file_of(tmp_path, 1), "cut")
@@ -96,6 +98,7 @@ def test_a_damaged_file_of_the_current_hour_is_set_aside_and_new_ones_are_read_o
     assert seconds_of(tmp_path) == [3]
 
 
+@pytest.mark.slow
 def test_files_in_a_folder_with_wildcards_in_its_name_are_merged_and_not_damaged(tmp_path: Path) -> None:
     folder = tmp_path / "it's a [folder]*"
     made(folder, 0, 1, 2)
@@ -118,6 +121,7 @@ def full_disk() -> Iterator[None]:
         signal.signal(signal.SIGXFSZ, earlier)
 
 
+@pytest.mark.slow
 def test_on_a_full_disk_old_hours_are_dropped_and_merging_waits(tmp_path: Path) -> None:
     made(tmp_path, 0, 1, 4 * HOUR, 4 * HOUR + 1)
     failures = upkeep.FAILURES.labels("compact")._value
@@ -132,6 +136,7 @@ def test_on_a_full_disk_old_hours_are_dropped_and_merging_waits(tmp_path: Path) 
     assert len(list(layout.files(tmp_path))) == 1
 
 
+@pytest.mark.slow
 def test_an_hour_that_cannot_be_changed_keeps_no_other_hour(tmp_path: Path) -> None:
     made(tmp_path, 0, 1, HOUR + 1, HOUR + 2, 4 * HOUR, 4 * HOUR + 1, 5 * HOUR, 5 * HOUR + 1)
     obstacles = [file_of(tmp_path, second).with_name(str(layout.Name(CREATED, 7, 7))) for second in (0, 4 * HOUR)]
@@ -160,6 +165,7 @@ def test_rows_ahead_of_the_clock_or_older_than_the_retention_are_refused_and_cou
     assert Writer(tmp_path, "S", CREATED, 1).cursor == 5  # none is read again
 
 
+@pytest.mark.slow
 def test_beyond_the_byte_limit_the_oldest_whole_hours_go_first_and_the_current_stays(tmp_path: Path) -> None:
     made(tmp_path, 0, HOUR, 2 * HOUR, 3 * HOUR, 3 * HOUR + 1)
     sizes = [file_of(tmp_path, second).stat().st_size for second in (2 * HOUR, 3 * HOUR, 3 * HOUR + 1)]

@@ -28,6 +28,7 @@ from tests.unit.sinks.history.upkeep.steps import (
 )
 
 
+@pytest.mark.slow
 def test_rows_are_deleted_only_after_their_roll_up(tmp_path: Path) -> None:
     history(tmp_path, range(20))
     now = at_us(40 * DAY)
@@ -44,6 +45,7 @@ def test_rows_are_deleted_only_after_their_roll_up(tmp_path: Path) -> None:
     assert list(layout.files(tmp_path)) == []
 
 
+@pytest.mark.slow
 def test_rows_that_come_late_are_in_the_roll_up_once(tmp_path: Path) -> None:
     history(tmp_path, range(20))
     tidy(tmp_path, 3 * HOUR)
@@ -56,6 +58,7 @@ def test_rows_that_come_late_are_in_the_roll_up_once(tmp_path: Path) -> None:
     assert ask(tmp_path, "SELECT sum(samples), count(*) FROM samples_10s") == [(500, 6)]
 
 
+@pytest.mark.slow
 def test_a_stream_that_began_again_within_an_hour_has_a_roll_up_of_its_own(tmp_path: Path) -> None:
     history(tmp_path, range(20))
     history(tmp_path, range(20, 40), created="20261122T063000123456Z")
@@ -65,6 +68,7 @@ def test_a_stream_that_began_again_within_an_hour_has_a_roll_up_of_its_own(tmp_p
     assert ask(tmp_path, "SELECT count(*) FROM samples") == [(0,)]
 
 
+@pytest.mark.slow
 def test_without_their_setting_none_are_made_and_those_that_exist_go(tmp_path: Path) -> None:
     history(tmp_path, range(20))
     tidy(tmp_path, 3 * HOUR, **UNROLLED)
@@ -77,6 +81,7 @@ def test_without_their_setting_none_are_made_and_those_that_exist_go(tmp_path: P
     assert list(layout.files(tmp_path)) == []
 
 
+@pytest.mark.slow
 def test_beyond_the_byte_limit_rows_go_before_roll_ups(tmp_path: Path) -> None:
     for hour in range(2):
         history(tmp_path, range(hour * HOUR, hour * HOUR + 60), first=1 + 120 * hour)
@@ -94,6 +99,7 @@ def test_beyond_the_byte_limit_rows_go_before_roll_ups(tmp_path: Path) -> None:
     assert ask(tmp_path, asked) == []
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_set_aside_and_its_roll_up_stays(tmp_path: Path) -> None:
     history(tmp_path, range(20))
     tidy(tmp_path, 3 * HOUR)
@@ -104,6 +110,7 @@ def test_a_damaged_file_is_set_aside_and_its_roll_up_stays(tmp_path: Path) -> No
     assert ask(tmp_path, "SELECT sum(samples), min(resolution_seconds) FROM samples_all") == [(400, 10)]
 
 
+@pytest.mark.slow
 def test_a_source_whose_pages_are_damaged_stops_no_other_roll_up(tmp_path: Path) -> None:
     history(tmp_path, range(20))
     history(tmp_path, range(HOUR, HOUR + 20), first=41)

@@ -28,6 +28,7 @@ def values(blocks: list[SampleBlock], node: str, name: str, start: int, seconds:
     return np.sort(np.concatenate(rows))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seconds", "rolled"), OF_SAMPLES.items(), ids=lambda each: getattr(each, "name", ""))
 def test_a_step_has_the_least_mean_greatest_and_95th_percentile_of_its_samples(
     tmp_path: Path, seconds: int, rolled: Rolled
@@ -47,6 +48,7 @@ def test_a_step_has_the_least_mean_greatest_and_95th_percentile_of_its_samples(
         assert memory == values(blocks, node, "memory_util", start, seconds)[rank]
 
 
+@pytest.mark.slow
 def test_every_metric_has_its_four_columns(tmp_path: Path) -> None:
     view.create(tmp_path)
     expected = {name: round(0.25 + index / 100, 2) for index, name in enumerate(metric.NAMES)}
@@ -83,6 +85,7 @@ def seamed(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     return Recorded(folder, blocks)
 
 
+@pytest.mark.slow
 def test_each_hour_comes_from_the_finest_rows_that_are_left_without_overlap_or_gap(seamed: Recorded) -> None:
     result = ask(
         seamed.folder,
@@ -114,6 +117,7 @@ def test_at_a_seam_the_last_step_of_one_hour_meets_the_first_of_the_next(seamed:
     ]
 
 
+@pytest.mark.slow
 def test_an_hour_that_is_missing_between_others_comes_from_its_roll_up(tmp_path: Path) -> None:
     for hour in range(3):
         history(tmp_path, range(hour * HOUR, hour * HOUR + 20), first=1 + 40 * hour)
@@ -157,6 +161,7 @@ def availability(directory: Path, seconds: range, first: int) -> None:
     target.flush()
 
 
+@pytest.mark.slow
 def test_availability_by_the_minute_says_the_same_before_and_after_its_roll_up_and_outlives_the_rows(
     tmp_path: Path,
 ) -> None:
@@ -179,6 +184,7 @@ def test_availability_by_the_minute_says_the_same_before_and_after_its_roll_up_a
     assert ask(tmp_path, "SELECT sum(nodes) FROM cluster_room") == [(4,)]
 
 
+@pytest.mark.slow
 def test_totals_of_the_cluster_are_the_same_before_and_after_their_roll_up_and_outlive_the_rows(
     tmp_path: Path,
 ) -> None:

@@ -34,7 +34,7 @@ WRITTEN = Counter("spazio_cache_rows_total", "availabilities written to the sche
 STALE = Counter("spazio_cache_stale_total", "availabilities too old to be written")
 AGE = Histogram(
     "spazio_cache_age_seconds",
-    "age of an availability, from its last sample, when the cache has it",
+    "age of an availability, from its last sample, when the cache has it, or leaves it out as too old",
     buckets=(0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30),
 )
 
@@ -97,9 +97,10 @@ async def _follow(client: Client, settings: Settings, health: Health) -> None:
 def _rows(
     names: Names, messages: Sequence[Decoded[Availability]], settings: Settings
 ) -> tuple[list[batch.Row], list[int]]:
-    """Return a row for each message that is young enough, and the times that they were measured at."""
+    """Return a row for each message that is young enough, and the times that all messages were measured at."""
     rows, measured_us = [], []
     for each in messages:
+        measured_us.append(each.message.at_us)
         age = max(0.0, time.time() - each.message.at_us / 1e6)
         if age >= settings.cache.expiry_seconds:
             STALE.inc()
@@ -107,5 +108,4 @@ def _rows(
         left = max(1, round(settings.cache.expiry_seconds - age))
         key = kind_and_node(each.subject)[1]
         rows.append(batch.Row(f"$KV.{names.availability_bucket}.{key}", each.data, left))
-        measured_us.append(each.message.at_us)
     return rows, measured_us

@@ -82,14 +82,14 @@ class Nodes(Collector):
             self._newest.pop(node, None)
 
     def collect(self) -> Iterable[Metric]:
-        """Yield the gauges of all nodes that were measured lately."""
+        """Yield the gauges of all nodes that were measured lately, and the faults of all that were heard lately.
+
+        What a node whose clock is behind says never looks as if it were measured lately.
+        """
         oldest = (time.time() - self._expiry) * 1e6
-        rows = list(self._newest.values())
-        for row in rows:
-            if row.at_us < oldest and self._newest.get(row.node) is row:
-                del self._newest[row.node]
-        live = [row for row in rows if row.at_us >= oldest]
-        return chain(_of_nodes(live), _of_classes(live))
+        heard = list(self._newest.values())
+        live = [row for row in heard if row.at_us >= oldest]
+        return chain(_of_nodes(live), _of_faulty(heard), _of_doubted(heard), _of_classes(live))
 
 
 def _of_nodes(live: list[Availability]) -> Iterator[Metric]:
@@ -119,12 +119,11 @@ def _of_nodes(live: list[Availability]) -> Iterator[Metric]:
         for resource, ratio in (row.free or {}).items():
             free.add_metric([row.node, resource], ratio)
     yield from (usage, used, saturation, free, binding)
-    yield from _of_faulty(live)
 
 
-def _of_faulty(live: list[Availability]) -> Iterator[Metric]:
+def _of_faulty(heard: list[Availability]) -> Iterator[Metric]:
     """Yield what is wrong with nodes' blocks; of the nodes with most of it, since a whole fleet may have gaps."""
-    faulty = [row for row in live if row.blocks is not None or row.clock is not None]
+    faulty = [row for row in heard if row.blocks is not None or row.clock is not None]
     yield GaugeMetricFamily("spazio_faulty_nodes", "nodes with faults in their blocks, shown or not", value=len(faulty))
     faulty.sort(key=lambda row: (-abs(row.clock or 0.0), -_total(row), row.node))
     blocks = CounterMetricFamily("spazio_block_faults", "blocks by what was wrong", labels=["node", "fault"])
@@ -141,13 +140,12 @@ def _of_faulty(live: list[Availability]) -> Iterator[Metric]:
         if row.clock is not None:
             clock.add_metric([row.node], row.clock)
     yield from (blocks, earlier, clock)
-    yield from _of_doubted(live)
 
 
-def _of_doubted(live: list[Availability]) -> Iterator[Metric]:
+def _of_doubted(heard: list[Availability]) -> Iterator[Metric]:
     """Yield which nodes share their name, and which say what their facts or other nodes contradict; so many at most."""
-    sharing = [row for row in live if row.blocks is not None and row.blocks.shared]
-    outvoted = sorted((row for row in live if row.outvoted), key=lambda row: (-len(row.outvoted or ()), row.node))
+    sharing = [row for row in heard if row.blocks is not None and row.blocks.shared]
+    outvoted = sorted((row for row in heard if row.outvoted), key=lambda row: (-len(row.outvoted or ()), row.node))
     yield GaugeMetricFamily("spazio_shared_names", "node names under which two hosts seem to send", value=len(sharing))
     yield GaugeMetricFamily("spazio_outvoted_nodes", "nodes that others contradict, shown or not", value=len(outvoted))
     shared = GaugeMetricFamily("spazio_name_shared", "1 where two hosts seem to send under the name", labels=["node"])

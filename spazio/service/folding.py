@@ -80,6 +80,7 @@ class ProcessorFold(Fold, Generic[State]):
         step: Callable[[State, Messages], Result],
         *,
         observe: Callable[[State], None] = lambda _: None,
+        forget: Callable[[], None] = lambda: None,
         count: Callable[[State], int] | None = None,
     ) -> None:
         """Start with empty state.
@@ -87,10 +88,12 @@ class ProcessorFold(Fold, Generic[State]):
         Args:
             create: Returns empty state.
             step: Folds (stored subject, payload) pairs into the state.
-            observe: Updates metrics, after each fold and when the state is cleared.
+            observe: Updates metrics, after each fold and when the state is restored.
+            forget: Takes the metrics of the state away, when it is cleared.
             count: Returns the number of nodes in the state; None: the state does not consist of nodes.
         """
-        self._create, self._step, self._observe, self._count = create, step, observe, count
+        self._create, self._step, self._count = create, step, count
+        self._observe, self._forget = observe, forget
         self.clear()
 
     @property
@@ -110,7 +113,7 @@ class ProcessorFold(Fold, Generic[State]):
     def clear(self) -> None:
         """Discard all state."""
         self._state = self._create()
-        self._observe(self._state)
+        self._forget()
 
     def fold(self, messages: Messages) -> Result:
         """Fold (stored subject, payload) pairs; return rows to store, and messages that cannot be used."""
@@ -133,6 +136,7 @@ class ProcessorFold(Fold, Generic[State]):
             ValueError: The snapshot cannot be used.
         """
         self._state.restore(body)
+        self._observe(self._state)
 
 
 def partition(settings: Settings, number: int, memo: Memo | None = None) -> ProcessorFold[Partition]:
@@ -151,7 +155,13 @@ def partition(settings: Settings, number: int, memo: Memo | None = None) -> Proc
         IGNORED.set(label, state.ignored)
         tell(state.quota)
 
-    return ProcessorFold(lambda: Partition(settings, number, memo), step, observe=observe, count=attrgetter("nodes"))
+    def forget() -> None:
+        NODES.labels(label).set(0)
+        _forget(label)
+
+    return ProcessorFold(
+        lambda: Partition(settings, number, memo), step, observe=observe, forget=forget, count=attrgetter("nodes")
+    )
 
 
 def prediction(live: Live, number: int, shards: int, memo: Memo | None = None) -> ProcessorFold[PredictionPartition]:
@@ -177,6 +187,7 @@ def prediction(live: Live, number: int, shards: int, memo: Memo | None = None) -
         lambda: PredictionPartition(sharded(live.current, shards), number, memo),
         step,
         observe=observe,
+        forget=lambda: _forget(label),
         count=attrgetter("nodes"),
     )
 
@@ -184,6 +195,12 @@ def prediction(live: Live, number: int, shards: int, memo: Memo | None = None) -
 def sharded(settings: Settings, shards: int) -> Settings:
     """Return settings with the partitions that the stream has: it keeps those with which it was made."""
     return settings.model_copy(update={"nats": settings.nats.model_copy(update={"partitions": shards})})
+
+
+def _forget(label: str) -> None:
+    """Let a part that has no state here have no counts here."""
+    for total in (WITHHELD, IGNORED, REFUSED, REFUSED_PODS):
+        total.forget(label)
 
 
 def _refusals(label: str) -> Callable[[NodeQuota], None]:

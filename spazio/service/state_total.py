@@ -1,11 +1,13 @@
 """Counts that a processor's state holds, as counters.
 
 The state moves with its partition from replica to replica, and is restored from checkpoints, so these counters are set
-to what the state has counted: a replica's series begins with what others counted before it, and falls where a
-checkpoint is older than the crash. `rate` and `increase` take both for a restart.
+to what the state has counted: a replica's series begins with what others counted before it, so that `increase` takes
+that for no new count, and falls where a checkpoint is older than the crash, which `increase` takes for a restart. A
+replica without the state has no series.
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 from prometheus_client import REGISTRY, Gauge
 from prometheus_client.core import CounterMetricFamily, Metric
@@ -32,6 +34,11 @@ class StateTotal(Collector):
     def set(self, partition: str, count: int) -> None:
         """Take over what the state of a partition has counted."""
         self._gauge.labels(partition).set(count)
+
+    def forget(self, partition: str) -> None:
+        """Let a partition have no count: its state is elsewhere, or was not restored yet."""
+        with suppress(KeyError):
+            self._gauge.remove(partition)
 
     def describe(self) -> Iterable[Metric]:
         """Yield the family without values."""

@@ -140,3 +140,14 @@ def test_only_nodes_with_faults_have_gauges_of_them_and_of_those_a_bounded_numbe
     assert any('node="n149"' in line for line in lines if line.startswith("spazio_faulty_blocks{"))
     assert not any('node="n50"' in line for line in lines if line.startswith("spazio_faulty_blocks{"))
     assert any(line.startswith("spazio_clock_error_seconds{") for line in lines)
+
+
+def test_a_clock_that_is_behind_is_reported_although_its_numbers_look_old() -> None:
+    lines = page(row("behind", age=90, clock=-90.0), row("ahead", age=-90, clock=90.0))
+    assert 'spazio_clock_error_seconds{node="behind"} -90.0' in lines
+    assert "spazio_faulty_nodes 2.0" in lines
+    assert not any(line.startswith('spazio_available_pods{node="behind"}') for line in lines)
+    nodes = Nodes(0)
+    nodes.put(row("behind", age=90, clock=-90.0))
+    nodes.free()
+    assert len(nodes) == 0

@@ -5,7 +5,9 @@ from prometheus_client import REGISTRY, exposition
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from schemas import settings as all_settings
 from spazio.service import folding
+from tests.support.processors import telemetry
 
 COUNTS = {
     "spazio_withheld_messages": (folding.WITHHELD, "spazio_messages_withheld"),
@@ -38,3 +40,22 @@ def test_openmetrics_has_both_as_families_of_their_own() -> None:
     kinds = {family.name: family.type for family in families}
     for name, (_, gauge) in COUNTS.items():
         assert (kinds[name], kinds[gauge]) == ("counter", "gauge")
+
+
+def series(partition: str) -> dict[str, float]:
+    """Return what is exposed of a partition's counters."""
+    values = {name: REGISTRY.get_sample_value(f"{name}_total", {"partition": partition}) for name in COUNTS}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def test_a_replica_that_takes_a_partition_over_begins_with_its_counts_and_had_no_series_before() -> None:
+    settings = all_settings.load({"process_nodes_max": "1"}, environ={})
+    blocks = [telemetry.stored(telemetry.block(f"n{index}", 1, cpu_util=0.5, memory_util=0.5)) for index in range(4)]
+    elsewhere, standing_by = (folding.partition(settings, number) for number in (7, 8))
+    assert series("8") == {}
+    elsewhere.fold(blocks)
+    assert series("7")["spazio_refused_node_messages"] == 3
+    standing_by.restore(elsewhere.capture())
+    assert series("8") == series("7")
+    standing_by.clear()
+    assert series("8") == {}

@@ -45,6 +45,7 @@ def page(
     *,
     unread: int = 0,
     selected: str = "",
+    whole: Sequence[Availability] | None = None,
 ) -> Group:
     """Return both tables for a terminal.
 
@@ -55,8 +56,9 @@ def page(
         height: Lines of the terminal; None: unlimited.
         unread: Nodes whose rows have not arrived yet.
         selected: Node under the cursor, which stays on the screen; empty: there is no cursor.
+        whole: Rows of the whole cluster, to which the totals of classes belong; None: these.
     """
-    totals = cluster.totals(rows)
+    totals = cluster.totals(rows if whole is None else whole)
     if height is None:
         return Group(nodes(rows, now, width, unread=unread), *([classes(totals, width)] if totals else []))
     if not totals:

@@ -65,6 +65,7 @@ class View:
     opened: bool = False
     helping: bool = False
     ended: bool = False
+    _rows: Sequence[Availability] = field(default_factory=list)
     _shown: list[Availability] = field(default_factory=list)
     _hidden: int = 0  # nodes that the filter leaves out
     _trails: dict[str, deque[detail.Point]] = field(default_factory=dict)
@@ -83,7 +84,7 @@ class View:
         self._trails = {node: trail for node, trail in self._trails.items() if node in names}
         wanted = self.wanted.casefold()
         shown = [row for row in rows if wanted in _text(row)]
-        self._hidden = len(rows) - len(shown)
+        self._rows, self._hidden = rows, len(rows) - len(shown)
         own_first = self.order == "name"
         key = _ORDERS[self.order]
         self._shown = sorted(shown, key=lambda row: (own_first and row.node != self.own, key(row), row.node))
@@ -125,7 +126,8 @@ class View:
             trail = self._trails.get(row.node) or [detail.point(row)]
             return Group(detail.page(row, list(trail), now, width, height - 1), footer)
         selected = row.node if row else ""
-        return Group(table.page(self._shown, now, width, height - 1, unread=self._hidden, selected=selected), footer)
+        page = table.page(self._shown, now, width, height - 1, unread=self._hidden, selected=selected, whole=self._rows)
+        return Group(page, footer)
 
     def _type(self, key: str) -> None:
         if key in ("enter", "escape"):

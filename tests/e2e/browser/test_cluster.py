@@ -10,6 +10,7 @@ from playwright.async_api import Browser, expect
 from schemas import codec
 from schemas.settings import Settings
 from schemas.subject import Names, token
+from tests.conftest import NatsServer
 from tests.support.dashboard.browsing import CHROMIUM, opened
 from tests.support.dashboard.pages import cache, rows, served
 from tests.support.extender import placement
@@ -88,3 +89,38 @@ async def test_a_node_most_of_whose_cost_is_assumed_is_learning(
         listed = page.locator("main table").last.locator("tbody tr")
         await expect(listed).to_have_count(2)
         await expect(listed.first.locator("td").nth(8)).to_have_text("50 %")
+
+
+async def test_pods_to_be_added_go_to_no_node_that_takes_none(
+    browser: Browser, client: Client, settings: Settings
+) -> None:
+    given = [row.model_copy(update={"lower": lower}) for row, lower in zip(rows(3), (9.0, 8.0, 2.0), strict=True)]
+    await cache(client, given)
+    for row, changed in zip(given, ({"unschedulable": True}, {"ready": False}, {}), strict=True):
+        facts = placement.node(row.node, at_us=round(time.time() * 1e6), labels={"Env": "Test"}, **changed)
+        await client.publish(f"$KV.{Names().nodes_bucket}.{token(row.node)}", codec.encode(facts))
+    async with served(client, settings) as address:
+        watched = await opened(browser, address, "cluster")
+        page, listed = watched.page, watched.page.locator("main table").last.locator("tbody tr")
+        await page.get_by_label("Filter nodes").fill("Env=test")
+        await expect(listed).to_have_count(3)
+        for row, state in zip(given, ("unschedulable", "not ready", ""), strict=True):
+            cell = listed.filter(has_text=row.node).locator("td").first
+            await expect(cell).to_have_text(f"{row.node} {state}".strip())
+        await page.get_by_label("Number of pods to add").fill("5")
+        await expect(page.locator(".answer")).to_contain_text("2 of 5 pods of the mix fit, on 1 node; 3 do not fit")
+        assert watched.complaints == []
+
+
+async def test_totals_are_not_shown_as_current_once_every_node_is_stale(
+    browser: Browser, client: Client, settings: Settings, nats_server: NatsServer
+) -> None:
+    await cache(client, [row.model_copy(update={"at_us": row.at_us - 8_000_000}) for row in rows(3)])
+    async with served(client, settings) as address:
+        page = (await opened(browser, address, "cluster")).page
+        room = page.locator(".card", has_text="More pods fit").locator("strong")
+        await expect(room).to_have_text("3")
+        nats_server.kill()
+        await expect(room).to_have_text("–", timeout=20_000)
+        await expect(page.locator(".card small").first).to_have_text("3 stale")
+        await expect(page.get_by_text("what fits is not known")).to_be_visible()

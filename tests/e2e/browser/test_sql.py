@@ -48,6 +48,22 @@ async def test_a_question_of_the_documentation_is_answered_when_it_is_chosen(
         assert watched.complaints == []
 
 
+async def test_a_chart_is_over_time_and_not_over_names_that_look_like_a_date(
+    browser: Browser, client: Client, settings: Settings
+) -> None:
+    record(settings.history_dir, [(NAMES.node("availability", row.node), row) for row in rows(3)])
+    async with served(client, settings) as address:
+        page = (await opened(browser, address, "sql")).page
+        text = page.get_by_label("SQL", exact=True)
+        await page.get_by_label("Show as").select_option(label="as a chart")
+        await text.fill("SELECT node, lower FROM availability")
+        await text.press("Control+Enter")
+        await expect(page.get_by_text("Nothing to draw")).to_be_visible()
+        await text.fill("SELECT node, time, lower FROM availability")
+        await text.press("Control+Enter")
+        await expect(page.locator("figure canvas").first).to_be_visible()
+
+
 async def test_questions_of_one_s_own_stay_in_the_browser_until_they_are_deleted(
     browser: Browser, client: Client, settings: Settings
 ) -> None:

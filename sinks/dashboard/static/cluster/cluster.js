@@ -116,8 +116,10 @@ export function open(main, { search, report, go, keep, about }) {
   function drawNumbers(nodes) {
     const total = cluster.totals;
     if (total) {
-      replace(cards, totalCards(total, [...cluster.nodes.values()], stale));
-      replace(classes, classTable(total.classes));
+      const all = [...cluster.nodes.values()];
+      const silent = all.length > 0 && all.every(stale);
+      replace(cards, totalCards(silent ? null : total, all, stale));
+      replace(classes, silent ? h("p", { class: "quiet" }, "No node has reported lately, so what fits is not known.") : classTable(total.classes));
     }
     drawList(nodes);
     const bins = binsOf(view.measure);
@@ -134,7 +136,7 @@ export function open(main, { search, report, go, keep, about }) {
 
   function drawList(nodes) {
     if (paused > Date.now()) return;
-    replace(list, nodeTable(nodes, { roomOf, stale, go, sort: { key: view.sort, down: view.down }, onsort: (next) => {
+    replace(list, nodeTable(nodes, { roomOf, stale, closed: (node) => cluster.closed(node), go, sort: { key: view.sort, down: view.down }, onsort: (next) => {
       view.down = next === view.sort ? !view.down : false;
       view.sort = next;
       paused = 0;
@@ -153,7 +155,7 @@ export function open(main, { search, report, go, keep, about }) {
     if (!node) return;
     const room = roomOf(node);
     replace(tip, h("strong", {}, node.node), h("div", {}, room ? `at least ${whole(room.lower)}, ${amount(room.available)} expected` : "does not say for this class"),
-      h("div", {}, `${resource(room?.binding ?? node.binding)} runs out first · ${counted(node.pods, "pod")}`), h("div", {}, `CPU in use ${percent(node.cpuUsed)}, saturation ${percent(node.cpuSaturation)}`), h("div", {}, `memory ${percent(node.memory)}`),
+      cluster.closed(node) ? h("div", { class: "bad" }, cluster.closed(node)) : null, h("div", {}, `${resource(room?.binding ?? node.binding)} runs out first · ${counted(node.pods, "pod")}`), h("div", {}, `CPU in use ${percent(node.cpuUsed)}, saturation ${percent(node.cpuSaturation)}`), h("div", {}, `memory ${percent(node.memory)}`),
       h("div", {}, `${age((now() * 1000 - node.at) / 1e6)} old${isLearning(node) ? ` · learning: ${percent(node.prior)} of a pod's cost is assumed` : ""}`));
     const box = holder.getBoundingClientRect();
     tip.style.left = `${Math.min(event.clientX - box.left + 14, box.width - 210)}px`;

@@ -62,6 +62,12 @@ export class Cluster {
     return name;
   }
 
+  // Why no pod is scheduled on a node, by its facts; empty: pods are.
+  closed(node) {
+    const facts = this.facts[node.node];
+    return [facts?.ready === false ? "not ready" : "", facts?.unschedulable ? "unschedulable" : ""].filter(Boolean).join(", ");
+  }
+
   group(node, by) {
     const facts = this.facts[node.node];
     if (by === "zone") return facts?.zone || "no zone";
@@ -73,9 +79,10 @@ export class Cluster {
   }
 }
 
-// Places pods one after another where most room is left by the lower bound; returns how many go to each node.
+// Places pods one after another where most room is left by the lower bound, on nodes that take any; returns how many go to each node.
 export function spread(cluster, nodes, name, count) {
   const rooms = nodes
+    .filter((node) => !cluster.closed(node))
     .map((node) => ({ node: node.node, left: Math.floor(name ? cluster.room(node, name)?.lower ?? 0 : node.lower) }))
     .filter((room) => room.left > 0);
   const placed = new Map();
@@ -102,6 +109,7 @@ export function matcher(text, cluster, isStale) {
 function matches(word, node, cluster, isStale) {
   const [key, value] = word.split(/[:=](.*)/s);
   const facts = cluster.facts[node.node];
+  const labels = Object.entries(facts?.labels ?? {});
   if (value !== undefined) {
     if (key === "binding") return node.binding.startsWith(value);
     if (key === "learning") return isLearning(node) === (value !== "no");
@@ -109,8 +117,8 @@ function matches(word, node, cluster, isStale) {
     if (key === "zone") return (facts?.zone ?? "").toLowerCase().includes(value);
     if (key === "type") return (facts?.type ?? "").toLowerCase().includes(value);
     if (key === "class") return node.classes.some(([number]) => cluster.classes[number].toLowerCase().includes(value));
-    return (facts?.labels?.[key] ?? "").toLowerCase() === value;
+    return labels.some(([label, text]) => label.toLowerCase() === key && text.toLowerCase() === value);
   }
   return node.node.toLowerCase().includes(word)
-    || Object.entries(facts?.labels ?? {}).some(([label, text]) => `${label}=${text}`.toLowerCase().includes(word));
+    || labels.some(([label, text]) => `${label}=${text}`.toLowerCase().includes(word));
 }

@@ -8,12 +8,14 @@ const MOST_ROWS = 200;
 
 const card = (title, number, text) => h("div", { class: "card" }, h("span", {}, title), h("strong", {}, number), h("small", {}, text));
 
+// `total` is null where all nodes are stale.
 export function totalCards(total, nodes, stale) {
   const count = (of) => nodes.filter(of).length;
   const old = count(stale);
   const full = count((node) => !stale(node) && node.lower < 1);
   const learning = count((node) => !stale(node) && isLearning(node));
   const state = [old ? `${old} stale` : "all report", learning ? `${learning} learning` : ""].filter(Boolean).join(", ");
+  if (!total) return [card("Nodes", whole(nodes.length), state), ...["More pods fit", "Running pods", "Full nodes"].map((title) => card(title, "–", "not known"))];
   return [card("Nodes", whole(total.nodes), state), card("More pods fit", whole(total.lower), `at least; ${whole(total.available)} expected`),
     card("Running pods", whole(total.pods), ""), card("Full nodes", whole(full), full ? "no room for one more pod" : "each has room"),
     stranded("Stranded CPU", total.stranded, "cpu", (cores) => `${amount(cores)} cores`), stranded("Stranded memory", total.stranded, "memory", bytes)];
@@ -41,14 +43,14 @@ export function classTable(rows) {
   ], rows.slice(0, 30), { caption: "Workload classes" });
 }
 
-// `roomOf` returns what fits on a node; `sort` is {key, down}.
-export function nodeTable(nodes, { roomOf, stale, sort, onsort, go }) {
+// `roomOf` returns what fits on a node, `closed` why it takes no pods; `sort` is {key, down}.
+export function nodeTable(nodes, { roomOf, stale, closed, sort, onsort, go }) {
   const { key, down } = sort;
   const of = (node) => (key === "node" ? node.node : key === "lower" || key === "available" ? roomOf(node)?.[key] ?? -1 : node[key] ?? -1);
   const sorted = [...nodes].sort((one, other) => (of(one) < of(other) ? -1 : of(one) > of(other) ? 1 : 0) * (down ? -1 : 1));
   const us = now() * 1000;
   return [nodes.length > MOST_ROWS ? h("p", { class: "quiet" }, `The first ${MOST_ROWS} of ${nodes.length} nodes; filter or sort to see others.`) : null, table([
-    { title: "Node", key: "node", of: (node) => h("a", { href: go("node", node.node) }, node.node) },
+    { title: "Node", key: "node", of: (node) => [h("a", { href: go("node", node.node) }, node.node), closed(node) ? h("span", { class: "bad" }, ` ${closed(node)}`) : null] },
     { title: "Fit, at least", key: "lower", number: true, of: (node) => whole(roomOf(node)?.lower) },
     { title: "Expected", key: "available", number: true, of: (node) => amount(roomOf(node)?.available) },
     { title: "Runs out first", key: "binding", of: (node) => resource(node.binding) },

@@ -112,7 +112,7 @@ export function open(main, { search, keep }) {
   }
 
   function draw() {
-    const time = answer.columns.findIndex((_, at) => typeof answer.rows[0]?.[at] === "string" && !Number.isNaN(Date.parse(answer.rows[0][at])));
+    const time = answer.columns.findIndex((_, at) => isTime(answer.rows[0]?.[at]));
     const numbers = answer.columns.map((_, at) => at).filter((at) => at !== time && answer.rows.some((row) => typeof row[at] === "number"));
     if (time < 0 || !numbers.length) {
       replace(output, note("wait", "Nothing to draw", "A chart needs a column of times and a column of numbers, such as GROUP BY date_trunc('minute', time)."));
@@ -133,6 +133,9 @@ export function open(main, { search, keep }) {
   }
   return { close() { chart?.close(); }, repaint() { chart?.build(); } };
 }
+
+// Whether a value begins with a date; Date.parse alone also takes "node-1" for one.
+const isTime = (value) => typeof value === "string" && /^\d{4}-\d\d-\d\d/.test(value) && !Number.isNaN(Date.parse(value));
 
 const text = (value) => {
   if (value === null) return "–";

@@ -65,6 +65,20 @@ def test_slash_filters_by_name_and_class_and_escape_drops_the_filter() -> None:
     assert len(names(shown)) == 3
 
 
+def test_classes_have_the_totals_of_the_cluster_whatever_is_filtered() -> None:
+    room = ClassRoom(available=1, lower=1, binding="cpu", pods=1, cpu=0.1, memory=0.1)
+    free = {"cpu": 0.5, "memory": 0.5}
+    rows = [row(f"n{number}", classes={"shop/web": room}, free=free) for number in range(3)]
+    shown = view(*rows)
+    (before,) = (line for line in screen(shown) if "shop/web" in line)
+    for key in ("/", "n", "1", "enter"):
+        shown.press(key)
+    shown.take(rows)
+    assert "1 of 3 nodes" in screen(shown)[0]
+    (after,) = (line for line in screen(shown) if "shop/web" in line)
+    assert after == before
+
+
 def test_the_screen_follows_the_cursor_to_the_last_node() -> None:
     shown = view(*(row(f"n{number:02}") for number in range(60)))
     shown.press("G")

@@ -30,6 +30,7 @@ _GRACE_SECONDS = 10
 _LIST_SECONDS = 60
 _PAUSES = (0.5, 30.0)
 _BRIEF_SECONDS = 1.0
+_LASTING_SECONDS = 10.0
 _PATIENCE = 2
 _STUCK = 4
 _LONGEST_LINE = 32 << 20
@@ -178,20 +179,35 @@ class Follower:
             "timeoutSeconds": str(max(1, round(seconds))),
         }
         silence = min(_SILENCE_SECONDS, seconds + min(seconds, _GRACE_SECONDS))
-        async with self._api.get(self._resource, query, silence_seconds=silence) as response:
-            self._say(None)
-            self._reported = None
-            async with aclosing(_lines(response, self._resource)) as lines:
-                async for line in lines:
-                    news = self._event(line)
-                    if news.version < version:
-                        raise answer.Gone(f"watch {self._resource}: the server went back from {version}")
-                    heard, version = True, news.version
-                    self._well()
-                    yield news
+        opened = 0.0
+        try:
+            async with self._api.get(self._resource, query, silence_seconds=silence) as response:
+                opened = loop.time()
+                self._say(None)
+                self._reported = None
+                async with aclosing(self._events(response, version)) as events:
+                    async for news in events:
+                        heard = True
+                        yield news
+        except answer.Away:
+            # Proxies cut what is quiet for a while, which is no outage.
+            if opened and _LASTING_SECONDS <= loop.time() - opened < silence:
+                self._well()
+            raise
         if not heard and loop.time() - began < min(_BRIEF_SECONDS, seconds / 2):
             raise answer.Trouble(f"watch {self._resource}: the server ends the watch at once")
         self._well()
+
+    async def _events(self, response: aiohttp.ClientResponse, version: int) -> AsyncGenerator[News, None]:
+        """Yield the events of one watch behind a version."""
+        async with aclosing(_lines(response, self._resource)) as lines:
+            async for line in lines:
+                news = self._event(line)
+                if news.version < version:
+                    raise answer.Gone(f"watch {self._resource}: the server went back from {version}")
+                version = news.version
+                self._well()
+                yield news
 
     def _event(self, line: bytes) -> News:
         event = _parsed(line, "watch", self._resource)

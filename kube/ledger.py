@@ -2,13 +2,14 @@
 
 An object is published when its facts differ from those published last; its version and the time at which it was read
 are not facts. Every state that the API server reports is published, in order; the caller must stop while too much
-waits. A uid is never used again, and a name with a new uid is another object.
+waits. A uid is never used again but for that of a static pod, and a name with a new uid is another object.
 """
 
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Generic, TypeVar, cast
 
 from prometheus_client import Counter
@@ -19,7 +20,7 @@ from schemas.messages.facts import NodeFacts, PodFacts
 
 log = logging.getLogger(__name__)
 
-FORM = 2  # to be raised when the same object gives other facts than before
+FORM = 3  # to be raised when the same object gives other facts than before
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError)
 _MOST_REFUSED = 10_000
 
@@ -58,6 +59,7 @@ class Ledger(Generic[Facts]):
         kind: type[Facts],
         convert: Callable[[Mapping[str, Any], int, bytes], Facts],
         identify: Callable[[Facts], tuple[str, str]],
+        uid: Callable[[Mapping[str, Any]], str],
     ) -> None:
         """Open an empty account.
 
@@ -66,9 +68,10 @@ class Ledger(Generic[Facts]):
             kind: Message about one.
             convert: Makes it from the object, the time, and the core published before (empty: none).
             identify: Returns a message's key, which is unique at any one time, and uid, which is unique for ever.
+            uid: Returns that uid from the metadata of an object.
         """
         self.resource, self.version = resource, 0
-        self._kind, self._convert, self._identify = kind, convert, identify
+        self._kind, self._convert, self._identify, self._uid = kind, convert, identify, uid
         self._published: dict[str, Published] = {}
         self._waiting: list[Facts] = []
         self._gone: dict[str, int] = {}  # uid, and the version of its end
@@ -113,7 +116,8 @@ class Ledger(Generic[Facts]):
         key, uid = self._identify(message)
         published = self._published.get(key)
         if message.deleted:
-            self._gone[uid] = message.version
+            if not pod.of_file(uid):
+                self._gone[uid] = message.version
             if published is not None and published.uid == uid:
                 del self._published[key]
         elif published is None or message.version > published.version:
@@ -168,7 +172,7 @@ class Ledger(Generic[Facts]):
 
     def _see(self, thing: Mapping[str, Any], at_us: int, listed: int | None) -> None:
         """Take the state of an object; `listed` is the version of the list that it is from, if it is from one."""
-        key, uid, version = _key(thing), thing["metadata"]["uid"], int(thing["metadata"]["resourceVersion"])
+        key, uid, version = _key(thing), self._uid(thing["metadata"]), int(thing["metadata"]["resourceVersion"])
         if uid in self._gone:
             return
         published = self._published.get(key)
@@ -189,7 +193,7 @@ class Ledger(Generic[Facts]):
             self._waiting.append(facts)
 
     def _end(self, thing: Mapping[str, Any], at_us: int) -> None:
-        key, uid = _key(thing), thing["metadata"]["uid"]
+        key, uid = _key(thing), self._uid(thing["metadata"])
         published = self._published.get(key)
         if published is None or published.uid != uid:
             return
@@ -235,7 +239,7 @@ def nodes(price_label: str) -> Ledger[NodeFacts]:
     def convert(thing: Mapping[str, Any], at_us: int, _: bytes) -> NodeFacts:
         return node.facts(thing, at_us=at_us, price_label=price_label)
 
-    return Ledger("nodes", NodeFacts, convert, lambda message: (message.node, message.uid))
+    return Ledger("nodes", NodeFacts, convert, lambda message: (message.node, message.uid), itemgetter("uid"))
 
 
 def pods() -> Ledger[PodFacts]:
@@ -245,7 +249,9 @@ def pods() -> Ledger[PodFacts]:
         seconds = json.loads(before).get("initialization_seconds") if b'"initialization_seconds"' in before else None
         return pod.facts(thing, at_us=at_us, initialization_seconds=seconds)
 
-    return Ledger("pods", PodFacts, convert, lambda message: (f"{message.namespace}/{message.name}", message.pod))
+    return Ledger(
+        "pods", PodFacts, convert, lambda message: (f"{message.namespace}/{message.name}", message.pod), pod.uid
+    )
 
 
 def _key(thing: Mapping[str, Any]) -> str:

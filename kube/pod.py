@@ -1,5 +1,6 @@
 """A Pod of the API as `PodFacts`: where it runs, what it asks for, when it became what it is, whose it is."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,6 +8,29 @@ from kube import clock, owner, resource
 from kube.node import own
 from schemas import workload as workloads
 from schemas.messages.facts import UNBOUND, PodFacts
+
+_MIRROR = "kubernetes.io/config.mirror"
+_OF_FILE = re.compile("[0-9a-f]{32}")
+
+
+def uid(metadata: Mapping[str, Any]) -> str:
+    """Return the UID that the kubelet gives to a pod's control group, and the runtime to its containers.
+
+    A static pod has one of its kubelet, a digest of the file that it is from. Its object at the API server is a mirror,
+    with another UID and with that one as an annotation.
+
+    >>> uid({"uid": "0a1b-2c3d"})
+    '0a1b-2c3d'
+    """
+    mirrored = (metadata.get("annotations") or {}).get(_MIRROR, "")
+    if of_file(mirrored) and any(each["kind"] == "Node" for each in metadata.get("ownerReferences") or ()):
+        return str(mirrored)
+    return str(metadata["uid"])
+
+
+def of_file(uid: str) -> bool:
+    """Tell whether a UID is that of a static pod, which comes again where its mirror is made again."""
+    return _OF_FILE.fullmatch(uid) is not None
 
 
 def facts(pod: Mapping[str, Any], *, at_us: int, initialization_seconds: float | None = None) -> PodFacts:
@@ -28,7 +52,7 @@ def facts(pod: Mapping[str, Any], *, at_us: int, initialization_seconds: float |
         initialization_seconds = max(0, ready - created) / 1e6
     return PodFacts(
         node=spec.get("nodeName") or UNBOUND,
-        pod=metadata["uid"],
+        pod=uid(metadata),
         namespace=metadata["namespace"],
         name=metadata["name"],
         version=int(metadata["resourceVersion"]),

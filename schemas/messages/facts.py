@@ -56,7 +56,9 @@ class PodFacts(Message):
     TITLE: ClassVar[str] = "What Kubernetes knows of one pod"
 
     node: Annotated[NodeName, Field(description="node that it is bound to; -: it is not bound")]
-    pod: Annotated[Text, Field(description="UID")]
+    pod: Annotated[
+        Text, Field(description="UID; of a static pod the one of its kubelet, which its mirror has as an annotation")
+    ]
     namespace: Text
     name: Text
     version: Annotated[Count, Field(description="resourceVersion; a higher one is newer")]

@@ -53,8 +53,8 @@ def refusal(status: int, message: str = "", **headers: str) -> Answer:
     return answer
 
 
-def lines(*parts: bytes, then: str = "end") -> Answer:
-    """Answer a watch with these bytes, then end it, cut the connection, or hold it open."""
+def lines(*parts: bytes, then: str = "end", after_seconds: float = 0) -> Answer:
+    """Answer a watch with these bytes, then end it, cut the connection after a while, or hold it open."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
@@ -64,6 +64,7 @@ def lines(*parts: bytes, then: str = "end") -> Answer:
         if then == "hold":
             await request.app[CLOSING].wait()
         if then == "cut":
+            await asyncio.sleep(after_seconds)
             assert request.transport is not None
             request.transport.abort()
         return response

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kube import api
+from kube import api, follow
 from kube.api import Api
 from kube.follow import Follower, News
 from schemas.sections.measurement import Kube
@@ -103,6 +103,22 @@ async def test_a_connection_that_breaks_in_the_middle_of_an_event_is_taken_up_be
     server.script("pods", "watch", lines(whole, half, then="cut"), lines(added("b", 52)))
     assert published(await Follow(server, tmp_path).hear(2, version=50)) == [("changed", 51), ("changed", 52)]
     assert server.versions() == ["50", "51"]
+
+
+async def test_watches_that_a_proxy_cuts_while_nothing_happens_are_taken_up_at_once_and_are_no_outage(
+    server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "_LASTING_SECONDS", 0.1)
+    server.script("pods", "watch", *[lines(then="cut", after_seconds=0.2)] * 8, lines(added("a", 51)))
+    following = Follow(server, tmp_path)
+    assert published(await following.hear(1, version=50)) == [("changed", 51)]
+    assert set(following.reasons) == {None}
+    assert max(following.pauses) <= 0.5
+    monkeypatch.setattr(follow, "_LASTING_SECONDS", 10)
+    server.script("pods", "watch", *[lines(then="cut")] * 8, lines(added("a", 51)))
+    await following.hear(1, version=50)
+    assert following.reasons[-2] not in (None, following.reasons[0])
+    assert max(following.pauses) > 5
 
 
 async def test_events_may_come_in_any_pieces_and_many_at_once(server: ApiServer, tmp_path: Path) -> None:

@@ -54,6 +54,45 @@ def _uid(message: PodFacts | NodeFacts) -> str:
     return message.pod if isinstance(message, PodFacts) else message.uid
 
 
+def mirror(version: int) -> dict[str, Any]:
+    """Return the mirror of a static pod, as the kubelet makes it."""
+    thing = pod("proxy", version, uid="0a1b2c3d-0000-4000-8000-00000000000f")
+    digest = {"kubernetes.io/config.mirror": STATIC, "kubernetes.io/config.hash": STATIC}
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n", "controller": True}
+    thing["metadata"] |= {"annotations": digest, "ownerReferences": [owner]}
+    return thing
+
+
+STATIC = "8a7d6c5b4a39281706f5e4d3c2b1a098"  # as it is in the name of the control group
+
+
+def test_a_static_pod_has_the_uid_of_its_control_group_and_comes_again_when_its_mirror_does() -> None:
+    account = ledger.pods()
+    assert hear(account, *listed(10, mirror(3)), deleted(mirror(11))) == [(STATIC, 3, False), (STATIC, 11, True)]
+    again = ledger.pods()
+    for message in (message_of(mirror(3)), message_of(mirror(11)).model_copy(update={"deleted": True})):
+        again.restore(message)
+    assert hear(again, changed(mirror(12)), changed(mirror(13))) == [(STATIC, 12, False)]
+
+
+def test_the_annotation_of_a_mirror_counts_for_what_belongs_to_a_node_alone() -> None:
+    changes: list[dict[str, Any]] = [
+        {"ownerReferences": []},
+        {"annotations": {"kubernetes.io/config.mirror": "u-of-another-pod"}},
+    ]
+    for change in changes:
+        thing = mirror(3)
+        thing["metadata"] |= change
+        assert hear(ledger.pods(), changed(thing)) == [(thing["metadata"]["uid"], 3, False)]
+
+
+def message_of(thing: dict[str, Any]) -> PodFacts:
+    account = ledger.pods()
+    account.hear(changed(thing), 1)
+    (message,) = account.drain()
+    return message
+
+
 def test_a_list_says_each_object_once_and_a_second_one_only_what_differs() -> None:
     account = ledger.pods()
     assert hear(account, *listed(10, pod("a", 3), pod("b", 4))) == [("u-a", 3, False), ("u-b", 4, False)]

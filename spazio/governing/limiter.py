@@ -42,7 +42,7 @@ class Limiter:
 
     def __init__(self, root: Path, journal: Journal) -> None:
         self._root, self._journal = root, journal
-        self._logged: set[str] = set()
+        self._logged: set[str] = set()  # failures, which name no pod and no amount: both change without end
 
     @property
     def held(self) -> int:
@@ -57,7 +57,7 @@ class Limiter:
                 is only kept, to be restored later.
 
         Returns:
-            Why files could not be written; empty: all were.
+            What could not be written and why, each once; empty: all was.
 
         Raises:
             OSError: The journal cannot be written; nothing has been changed then.
@@ -67,11 +67,11 @@ class Limiter:
             *self._restorations({str(path.relative_to(self._root)) for path in wanted}),
         ]
         self._journal.save()
-        failures: list[str] = []
+        failures: set[str] = set()
         for write in sorted(writes, key=lambda each: each.order):
-            failures += self._make(write)
+            failures |= self._make(write)
         self._journal.save()
-        return failures
+        return sorted(failures)
 
     def _limits(self, wanted: Mapping[str, str | None]) -> list[_Write]:
         writes: list[_Write] = []
@@ -109,7 +109,7 @@ class Limiter:
                 writes.append(_Write(key, entry.old, current, restores=True))
         return writes
 
-    def _make(self, write: _Write) -> list[str]:
+    def _make(self, write: _Write) -> set[str]:
         """Write one file; returns why it could not be written."""
         file = self._root / write.key
         try:
@@ -117,17 +117,18 @@ class Limiter:
         except OSError as error:
             if error.errno in _GONE:
                 self._journal.entries.pop(write.key, None)
-                return []
-            reason = f"{file}: {write.text!r}: {error.strerror}"
-            if reason not in self._logged:
-                self._logged.add(reason)
+                return set()
+            failure = f"{file.name}: {error.strerror}"
+            if failure not in self._logged:
+                self._logged.add(failure)
+                reason = f"{file}: {write.text!r}: {error.strerror}"
                 log.error("limit.write_failed", extra={"reason": reason})  # noqa: TRY400 # no trace is needed
-            return [reason]
+            return {failure}
         if write.restores:
             self._journal.entries.pop(write.key, None)
         elif (written := self._read(write.key)) not in (None, write.text):  # the kernel has rounded it
             self._journal.entries[write.key] = self._journal.entries[write.key]._replace(ours=written)
-        return []
+        return set()
 
     def _read(self, key: str) -> str | None:
         """Return the content of a file; None: its cgroup is gone."""

@@ -132,7 +132,7 @@ class Service:
     def _report(self, turn: Turn) -> None:
         if turn.failures:
             remedy = "run as root, with the cgroup trees mounted writable"
-            self._health.degrade(_CGROUPS, f"limits cannot be set: {turn.failures[0]}; {remedy}")
+            self._health.degrade(_CGROUPS, f"limits cannot be set: {', '.join(turn.failures)}; {remedy}")
         else:
             self._health.recover(_CGROUPS)
         PODS.labels("mid").set(turn.mid)

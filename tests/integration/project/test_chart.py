@@ -191,6 +191,16 @@ def test_the_governor_brings_what_its_manifest_has_and_is_off_otherwise(tmp_path
     assert kustomized(tmp_path).keys() == rendered(components={"govern": {"enabled": True}}).keys()
 
 
+def test_evictions_bring_their_right_and_are_off_otherwise() -> None:
+    right = objects((OVERLAYS["standard"] / "optional" / "rbac-evict.yaml").read_text())
+    assert not right.keys() & rendered(components={"govern": {"enabled": True}}).keys()
+    made = rendered(components={"govern": {"enabled": True, "evict": True}})
+    assert right.items() <= made.items()
+    (governor,) = made["DaemonSet", "spazio-agents", "spazio-govern"]["spec"]["template"]["spec"]["containers"]
+    assert {"name": "SPAZIO_GOVERN_EVICT", "value": "true"} in governor["env"]
+    assert changed({"components": {"govern": {"evict": True}}}) == {}
+
+
 def test_taints_for_an_autoscaler_bring_their_rights_and_are_off_otherwise() -> None:
     result = changed({"components": {"kubernetes": {"full": True}}})
     assert {key[::2] for key in result} == {

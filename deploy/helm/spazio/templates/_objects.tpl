@@ -63,6 +63,7 @@ yes
 {{- if $names -}}{{- $_ := set $pod "imagePullSecrets" $names -}}{{- end -}}
 {{- $settings := deepCopy ($values.settings | default dict) -}}
 {{- if $values.bind -}}{{- $_ := set $settings "SPAZIO_EXTENDER_BIND" "true" -}}{{- end -}}
+{{- if $values.evict -}}{{- $_ := set $settings "SPAZIO_GOVERN_EVICT" "true" -}}{{- end -}}
 {{- if $values.full -}}{{- $_ := set $settings "SPAZIO_OUTPUT_FULL" "true" -}}{{- end -}}
 {{- $env := $container.env | default list -}}
 {{- range $name, $value := $settings -}}{{- $env = append $env (dict "name" $name "value" $value) -}}{{- end -}}

@@ -12,21 +12,20 @@ from schemas.messages.facts import PodFacts
 from schemas.sections.measurement import Kube
 from spazio.governing import evictor
 from tests.e2e.kubernetes.control_plane import ControlPlane, Kubectl
-from tests.e2e.kubernetes.output.writing import documents, install, path_of, put, until
+from tests.e2e.kubernetes.output.writing import documents, install, path_of, until
 from tests.e2e.kubernetes.rights.rules import kubeconfig
 from tests.e2e.kubernetes.rights.test_admission import create
 from tests.unit.spazio.governing.test_governor import facts
 
 pytestmark = pytest.mark.slow
 
-MANIFEST = "optional/govern/govern.yaml"
-ROLE = {thing["kind"]: thing for thing in documents(MANIFEST)}["ClusterRole"]
+MANIFEST, EVICT = "optional/govern/govern.yaml", "optional/rbac-evict.yaml"
 
 
 @pytest.fixture
 async def config(plane: ControlPlane, kubectl: Kubectl) -> Path:
     """Install the governor; the kubeconfig has its token."""
-    await install(kubectl, "namespace.yaml", "admission.yaml", MANIFEST)
+    await install(kubectl, "namespace.yaml", "admission.yaml", MANIFEST, EVICT)
     return await kubeconfig(plane, kubectl, "spazio-govern", "spazio-agents")
 
 
@@ -59,14 +58,15 @@ async def test_the_governor_evicts_with_its_rule_and_not_without_and_only_the_po
 ) -> None:
     pod = await made(kubectl, "default", "batch")
     assert await refused(config, pod.model_copy(update={"pod": "of-another-pod"})) != ""
-    await kubectl.call("PUT", path_of(ROLE), ROLE | {"rules": []})
+    right = next(thing for thing in documents(EVICT) if thing["kind"] == "ClusterRoleBinding")
+    await kubectl.call("DELETE", path_of(right))
 
     async def is_forbidden() -> bool:
         return "verb create on pods/eviction" in await refused(config, pod.model_copy(update={"pod": "none"}))
 
     await until(is_forbidden)
     assert "batch" in await names(kubectl)
-    await put(kubectl, ROLE)
+    await install(kubectl, EVICT)
 
     async def is_evicted() -> bool:
         return await refused(config, pod) == ""

@@ -231,6 +231,16 @@ def test_a_container_with_a_quota_is_lowered_before_its_pod_in_version_1(
     assert quotas[-1] == limited.folder
 
 
+def test_what_can_never_be_written_is_logged_once_whatever_is_wanted(
+    modern: Host, caplog: pytest.LogCaptureFixture
+) -> None:
+    knobs, rig = Knobs(modern, POD, memory_high=None), Rig(modern)
+    (knobs.folder / "memory.high").symlink_to("/proc/sys/kernel/ngroups_max")
+    reported = {tuple(rig.limit(BATCH._replace(memory_bytes=4096 * turn))) for turn in range(1, 9)}
+    assert len(reported) == 1
+    assert [record.getMessage() for record in caplog.records] == ["limit.write_failed"]
+
+
 def test_what_cannot_be_written_is_reported_and_the_rest_is_written(modern: Host) -> None:
     knobs, rig = Knobs(modern, POD, memory_high=None), Rig(modern)
     (knobs.folder / "memory.high").symlink_to("/proc/sys/kernel/ngroups_max")  # a number that not even root may change

@@ -41,6 +41,7 @@ async def find(cluster_state: ClusterState, now_us: int) -> list[str]:
     names = cluster_state.nodes()
     rows = cluster_state.rows.rows(names)
     usable = (cluster_state.states(rows, now_us) == FRESH) & (cluster_state.rows["closed"][rows] == 0)
+    usable &= cluster_state.rows["barred"][rows] == 0
     if not usable.any():
         return []
     shares = np.zeros(len(names))

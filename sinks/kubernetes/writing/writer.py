@@ -25,6 +25,23 @@ WAITING = Gauge("spazio_kube_writes_waiting", "objects that need a write", ["wha
 LAG = Gauge("spazio_kube_write_lag_seconds", "time for which the first of them has waited", ["what"])
 
 
+def _is_gone(trouble: answer.Trouble) -> bool:
+    """Tell whether an object is not there any more."""
+    return isinstance(trouble, answer.Missing) and not trouble.lasting
+
+
+def _is_raced(trouble: answer.Trouble) -> bool:
+    """Tell whether somebody else has written an object at the same time; it is written again with the next round."""
+    return isinstance(trouble, answer.Conflict) and not trouble.managers
+
+
+def _outcome(trouble: answer.Trouble) -> str:
+    """Return the name of an outcome for metrics; what resolves itself is no failure."""
+    if _is_gone(trouble) or _is_raced(trouble):
+        return "gone" if _is_gone(trouble) else "raced"
+    return type(trouble).__name__.lower()
+
+
 class Write(NamedTuple):
     """One object to write; `send` returns its new state."""
 
@@ -102,7 +119,7 @@ class Writer:
         try:
             sent = await write.send()
         except answer.Trouble as trouble:
-            WRITES.labels(self._what, type(trouble).__name__.lower()).inc()
+            WRITES.labels(self._what, _outcome(trouble)).inc()
             log.debug("kube.write_failed", extra={"what": self._what, "key": write.key, "reason": trouble.reason})
             if isinstance(trouble, answer.Away):
                 self._pace.overloaded(trouble.pause_seconds)
@@ -131,9 +148,9 @@ class Writer:
 
     def _passing(self, key: str, trouble: answer.Trouble, gone: Callable[[str], None]) -> bool:
         """Tell whether the next round resolves a failure by itself."""
-        if isinstance(trouble, answer.Missing) and not trouble.lasting:
+        if _is_gone(trouble):
             gone(key)
-        elif isinstance(trouble, answer.Conflict) and not trouble.managers:
+        elif _is_raced(trouble):
             self.raced = True
         else:
             self._failing[key] = trouble

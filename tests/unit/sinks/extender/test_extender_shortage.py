@@ -220,6 +220,26 @@ async def test_a_node_without_pods_is_not_stranded_and_the_only_node_is() -> Non
     assert await lab.stranded() == ["a"]
 
 
+@pytest.mark.parametrize(
+    ("state", "result"),
+    [
+        ({"unschedulable": True}, ["a"]),
+        ({"ready": False}, ["a"]),
+        ({"taints": [{"key": "gpu", "effect": "NoSchedule"}]}, ["a"]),
+        ({"taints": [{"key": "gpu", "effect": "PreferNoSchedule"}]}, []),
+    ],
+)
+async def test_nodes_that_take_no_pods_have_no_places(state: dict[str, Any], result: list[str]) -> None:
+    lab = Cluster(a=1.0, b=50.0)
+    lab.bind("a", "web", 1)
+    lab.settle()
+    lab.report("a", 1.0, web=1.0)
+    lab.report("b", 50.0, web=50.0)
+    assert await lab.stranded() == []
+    lab.replica.cluster_state.describe(node("b", 2, **state))
+    assert await lab.stranded() == result
+
+
 async def test_nodes_that_are_cordoned_or_silent_have_no_places() -> None:
     lab = Cluster(a=1.0, b=50.0, c=50.0)
     lab.bind("a", "web", 1)

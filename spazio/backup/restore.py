@@ -7,6 +7,7 @@ hours, the streams would otherwise delete it as too old.
 
 import asyncio
 import contextlib
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +31,8 @@ from spazio.terminal import clean, latest
 
 _BUCKETS_BYTES = 1 << 30
 _SERVER = "nats"
+_WITHIN = ".restore"
+_NO_DATA = (lock.FILE, "lost+found", _WITHIN)
 
 
 def run(settings: Settings, source: Path, *, force: bool) -> int:
@@ -112,10 +115,10 @@ async def _to_server(settings: Settings, backup: Reader, force: bool) -> None:
             await _make_way(client, streams, settings, force)
             try:
                 await streams.put(client, settings, staged.history)
+                staged.settle([])
             except BaseException:
                 await streams.delete(client)
                 raise
-        staged.settle([])
 
 
 async def _make_way(client: Connection, streams: Streams, settings: Settings, force: bool) -> None:
@@ -155,7 +158,9 @@ class _Staged:
         self._settings, self._backup, self._force = settings, backup, force
         self.folder = settings.data.dir / ".restore"
         target = settings.history_dir
-        self.history = target.with_name(f".{target.name}.restore") if backup.about["history"] else None
+        # Nothing can take the name of a volume, so in one the files stand within.
+        beside = target / _WITHIN if os.path.ismount(target) else target.with_name(f".{target.name}.restore")
+        self.history = beside if backup.about["history"] else None
 
     @contextmanager
     def cleared(self) -> Iterator[None]:
@@ -168,7 +173,7 @@ class _Staged:
             self._settings.data.dir / name
             for name in (authority.FOLDER, *(() if self._settings.nats.url else (_SERVER,)))
         ]
-        present = [str(path) for path in (*parts, self._settings.history_dir) if _holds_data(path)]
+        present = [str(path) for path in (*parts, self._settings.history_dir) if _contents(path)]
         if present and not self._force:
             raise Refused(
                 f"{', '.join(present)}: there are data already; name an empty folder with --data-dir, or add --force, "
@@ -215,16 +220,32 @@ class _Staged:
         self._backup.extract(name, path)
 
 
-def _holds_data(folder: Path) -> bool:
-    return folder.is_dir() and any(path.name != lock.FILE for path in folder.iterdir())
+def _contents(folder: Path) -> list[Path]:
+    """Return what is in a folder, without what every history or file system has there."""
+    return [path for path in folder.iterdir() if path.name not in _NO_DATA] if folder.is_dir() else []
 
 
 def _replace(new: Path, path: Path) -> None:
+    """Let a folder have another's name, or what it has; what was there is moved aside."""
+    before = f"before-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    if new.parent == path:
+        _replace_within(new, path, path / f".{before}")
+        return
     if path.is_dir():
-        aside = path.with_name(f"{path.name}.before-{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
+        aside = path.with_name(f"{path.name}.{before}")
         with contextlib.suppress(OSError):
             path.rmdir()  # an empty one needs no copy
         if path.is_dir():
             path.rename(aside)
             clean.tell(f"moved aside: {aside}")
     new.rename(path)
+
+
+def _replace_within(new: Path, path: Path, aside: Path) -> None:
+    if present := _contents(path):
+        aside.mkdir()
+        for child in present:
+            child.rename(aside / child.name)
+        clean.tell(f"moved aside: {aside}")
+    for child in new.iterdir():
+        child.rename(path / child.name)

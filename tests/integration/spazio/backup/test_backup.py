@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -87,6 +88,17 @@ def only(folder: Path, pattern: str) -> Path:
 def truncated(backup: Path, path: Path) -> Path:
     path.write_bytes(backup.read_bytes()[:-30_000])
     return path
+
+
+@contextmanager
+def mounted(folder: Path) -> Iterator[None]:
+    """Let a folder be a file system of its own."""
+    folder.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(folder)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
 
 
 def names(folder: Path) -> set[str]:
@@ -266,3 +278,20 @@ async def test_a_damaged_backup_changes_nothing_and_data_are_replaced_only_on_re
     assert samples(other) == rows(range(3))
     assert names(only(other.data.dir, "history.before-*")) == {"samples"}
     assert not [name for name in names(other.data.dir) if name.startswith(".")]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("mount") is None, reason="mounting a file system needs root")
+async def test_a_history_on_a_file_system_of_its_own_is_restored_and_replaced_within_it(
+    backup: Path, quick: Settings, tmp_path: Path
+) -> None:
+    other = of_another_folder(quick, tmp_path / "other")
+    with mounted(other.history_dir):
+        (other.history_dir / "lost+found").mkdir()
+        for force, moved in ((False, 0), (True, 1)):
+            command = ["restore", str(backup), *(["--force"] if force else [])]
+            answer = await asyncio.to_thread(spazio, other, *command)
+            assert answer.returncode == 0, answer.stderr
+            assert samples(other) == rows(range(3))
+            assert len([name for name in names(other.history_dir) if name.startswith(".before-")]) == moved
+        assert ".restore" not in names(other.history_dir)

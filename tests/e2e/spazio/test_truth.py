@@ -56,8 +56,10 @@ def test_one_pod_that_computes_leaves_no_more_room_than_there_is_15_s_after_its_
 ) -> None:
     if report["machine"]["cpus"] != 2:
         pytest.skip("the number is that of two CPUs")
-    (cell,) = [cell for cell in cells(report, 2.0, family) if cell["pods"] == 1 and cell["seconds"] == 15]
-    assert cell["available"] <= 4
+    # A step that something else disturbs gives no cell.
+    available = [cell["available"] for cell in cells(report, 2.0, family) if cell["seconds"] >= 15]
+    assert available
+    assert max(available) <= 4
 
 
 def groups() -> list[Path]:

@@ -92,9 +92,9 @@ class Prometheus:
             time.sleep(0.2)
         assert not left, left
 
-    def clears(self, *names: str, besides: str = LASTING) -> None:
+    def clears(self, *names: str, besides: str = LASTING, seconds: float = 90) -> None:
         """Wait until none of these alerts fires, or without names, nothing else; what fell behind has time for that."""
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + seconds
         while (
             left := [each for each in self.firing() if each[0] in names or (not names and each[0] != besides)]
         ) and time.monotonic() < deadline:

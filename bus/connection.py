@@ -21,7 +21,6 @@ from prometheus_client import Counter, Gauge
 
 from bus.access import credential, refusal, trust
 from bus.access.credential import Credential
-from bus.access.trust import Trust
 from bus.link import Connection, NoTls, cancellable, cancellations
 from schemas.settings import Settings
 
@@ -129,8 +128,7 @@ async def dial(settings: Settings, name: str) -> Connection:
         ServerTooOld: The server answers, but is older than `MINIMUM_SERVER`.
         Refused: The server does not accept the user, or a file of the connection cannot be used.
     """
-    own, trusted, access = _access(settings)
-    client = Connection(own, trusted, verified=trusted is not None or settings.nats_url.startswith("tls://"))
+    client, own, access = _client(settings)
     callbacks = _Callbacks(client, settings.nats_shown, own)
     try:
         with cancellable():
@@ -161,8 +159,8 @@ async def dial(settings: Settings, name: str) -> Connection:
     return client
 
 
-def _access(settings: Settings) -> tuple[Credential | None, Trust | None, dict[str, Any]]:
-    """Return the credential, TLS, and the client's options for both.
+def _client(settings: Settings) -> tuple[Connection, Credential | None, dict[str, Any]]:
+    """Return a client that is not connected yet, its credential, and its options for credential and TLS.
 
     Raises:
         Refused: A file cannot be used.
@@ -177,7 +175,8 @@ def _access(settings: Settings) -> tuple[Credential | None, Trust | None, dict[s
         options["tls"] = trusted.context()
     if own is not None:
         options |= {"user_jwt_cb": own.jwt, "signature_cb": own.sign, "inbox_prefix": own.inbox}
-    return own, trusted, options
+    verified = trusted is not None or settings.nats_url.startswith("tls://")
+    return Connection(own, trusted, verified=verified), own, options
 
 
 @asynccontextmanager
@@ -206,9 +205,8 @@ async def probe(settings: Settings, name: str) -> AsyncIterator[Client]:
         BusError: The server refuses the connection; also OSError: no server answers.
         Refused: A file of the connection cannot be used.
     """
-    client = Connection()
+    client, _, access = _client(settings)
     try:
-        *_, access = _access(settings)
         await client.connect(settings.nats_url, name=name, allow_reconnect=False, error_cb=_quiet, **access)
         yield client
     finally:

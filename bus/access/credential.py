@@ -80,7 +80,10 @@ class Credential:
             raise nats.errors.Error(str(error)) from error
         import nkeys  # type: ignore[import-untyped] # noqa: PLC0415 # has no type hints; only who signs needs it
 
-        signature: bytes = nkeys.from_seed(bytearray(self._seed.encode())).sign(nonce.encode())
+        try:
+            signature: bytes = nkeys.from_seed(bytearray(self._seed.encode())).sign(nonce.encode())
+        except (nkeys.NkeysError, ValueError) as error:
+            raise nats.errors.Error(f"{self.file}: its seed is damaged; issue it again, or copy it again") from error
         return base64.b64encode(signature)
 
     def jwt(self) -> bytearray:

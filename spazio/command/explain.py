@@ -36,11 +36,14 @@ _MOST_SHOWN = 20
 
 
 def run(settings: Settings, path: Path, *, json_output: bool) -> int:
-    """Print a ranking for each pod; return 0, 1 if a pod has no feasible node, 2 if one cannot be evaluated."""
+    """Print a ranking for each pod; return 0, 1 if a pod has no feasible node or there is no cluster state, else 2."""
     try:
         pods = read(path)
         verdicts = asyncio.run(_asked(settings, [each.pod for each in pods]))
-    except (ValueError, OSError, latest.Unreachable) as error:
+    except latest.Unreachable as error:
+        clean.complain(error)
+        return 1
+    except (ValueError, OSError) as error:
         clean.complain(error)
         return 2
     placements = [_placement(settings, verdict) for verdict in verdicts]

@@ -34,7 +34,7 @@ from producers.recorded.mapping import Unmapped
 from producers.recorded.recording import Recorded, Recording
 from schemas.settings import Settings
 from schemas.subject import Names
-from spazio import INTERRUPTED, count
+from spazio import count
 from spazio.generator import pace
 from spazio.generator.consumption import Consumption
 from spazio.service import logs, service
@@ -43,6 +43,7 @@ from spazio.service.supervision import Supervised
 from spazio.terminal import clean, replayed
 
 PREFIX = "replay"
+_OF_SERVER = ("nats", "credentials")  # of its own server, where it had one: nothing reads them again
 _AT_ONCE = 500
 _LOOK_SECONDS = 0.2
 _DRAIN_SECONDS = 30.0
@@ -90,17 +91,19 @@ def run(settings: Settings, paths: Sequence[Path], *, skip_bad: bool, feed_only:
                     f"{'' if variant.absolute else ' in ratios'}: a new one is aggregated"
                 )
             settings = few_partitions(settings, opened)
-            result = asyncio.run(_Replay(settings, opened, feed_only=feed_only).run())
+            replay = _Replay(settings, opened, feed_only=feed_only)
+            result = asyncio.run(replay.run())
     except (Unmapped, Unusable, Unstartable, server.Unusable, stream.NoRoom, connection.Unacceptable, _InUse) as error:
         return _fail(str(error))
     except duckdb.Error as error:
         return _fail(str(error).splitlines()[0])
     except OSError as error:
-        return _fail(f"{error}; fix that, or choose another folder with --data-dir")
+        return _fail(f"{error}; fix that, or choose another folder with --data-dir", status=1)
     finally:
         shutil.rmtree(folder / "work", ignore_errors=True)
+    _forget_server(folder)
     print(json.dumps(result) if json_output else replayed.sentence(result), flush=True)
-    return 0 if result["whole"] else INTERRUPTED
+    return 0 if result["whole"] else 128 + replay.ended_by
 
 
 def few_partitions(settings: Settings, opened: Recording) -> Settings:
@@ -121,9 +124,15 @@ def few_partitions(settings: Settings, opened: Recording) -> Settings:
     return settings.model_copy(update={"nats": nats.model_copy(update={"partitions": wanted})})
 
 
-def _fail(message: str) -> int:
+def _forget_server(folder: Path) -> None:
+    """Remove what a replay's own server has stored."""
+    for name in _OF_SERVER:
+        shutil.rmtree(folder / name, ignore_errors=True)
+
+
+def _fail(message: str, status: int = 2) -> int:
     clean.complain(message)
-    return 2
+    return status
 
 
 class _InUse(RuntimeError):
@@ -131,7 +140,11 @@ class _InUse(RuntimeError):
 
 
 class _Replay:
-    """One replay."""
+    """One replay.
+
+    Attributes:
+        ended_by: Signal that has ended it before it was whole.
+    """
 
     def __init__(self, settings: Settings, opened: Recording, *, feed_only: bool) -> None:
         self._settings, self._recording, self._feed_only = settings, opened, feed_only
@@ -140,7 +153,7 @@ class _Replay:
         self._shift_us = time.time_ns() // 1000 - first if settings.replay.shift else 0
         self._sent: Counter[str] = Counter()
         self._rows = 0
-        self._over = False
+        self._over, self.ended_by = False, signal.SIGINT
         # A recording with global models needs no aggregation, and no waiting for a model.
         self._complete = "model" in opened.kinds
         self._model = pace.Model(settings.replay.model_lag_seconds, opened.period_seconds())
@@ -148,8 +161,13 @@ class _Replay:
     async def run(self) -> dict[str, Any]:
         """Publish everything, wait until it is processed, and return the result."""
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
-        for sign in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(sign, stop.set)
+
+        def end(by: signal.Signals) -> None:
+            self.ended_by = by
+            stop.set()
+
+        for each in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(each, end, each)
         began, whole = loop.time(), False
         async with Supervised(self._settings) as services:
             working = asyncio.create_task(self._work(services))

@@ -12,7 +12,7 @@ from rich.live import Live
 from schemas.messages.estimate import Availability
 from schemas.settings import Settings
 from sinks import cluster
-from spazio import count
+from spazio import INTERRUPTED, count
 from spazio.terminal import clean, latest, partitions, table
 from spazio.terminal.browser import keys, view
 
@@ -33,7 +33,7 @@ def run(settings: Settings, *, once: bool, json_output: bool, classes: bool = Fa
         clean.complain(error)
         return 1
     except KeyboardInterrupt:
-        return 0
+        return INTERRUPTED if once else 0
 
 
 async def _once(settings: Settings, json_output: bool, classes: bool) -> int:

@@ -50,7 +50,7 @@ def text(at_us: int) -> str:
     >>> text(1_700_000_000_500_000)
     '2023-11-14T22:13:20Z'
     """
-    return f"{datetime.fromtimestamp(at_us // 1_000_000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return f"{datetime.fromtimestamp(min(at_us, LAST_US - 1) // 1_000_000, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def spoken(period: Period) -> str:
@@ -63,9 +63,9 @@ def spoken(period: Period) -> str:
 
 
 def _moment(given: str, newest_us: int) -> int:
-    if ago := _AGO.fullmatch(given.strip()):
-        return max(0, newest_us - round(float(ago[1]) * _SECONDS[ago[2]] * 1e6))
     try:
+        if ago := _AGO.fullmatch(given.strip()):
+            return max(0, newest_us - round(float(ago[1]) * _SECONDS[ago[2]] * 1e6))
         return min(LAST_US, max(0, round(datetime.fromisoformat(given.strip()).timestamp() * 1e6)))
     except (ValueError, OverflowError) as error:
         raise Unselectable(

@@ -63,7 +63,8 @@ class PageServer:
         """URL of the pages."""
         host, port = self._server.server_address[:2]
         scheme = "https" if self._access and self._access.tls else "http"
-        return f"{scheme}://{host if isinstance(host, str) else host.decode()}:{port}"
+        name = host if isinstance(host, str) else host.decode()
+        return f"{scheme}://[{name}]:{port}" if ":" in name else f"{scheme}://{name}:{port}"
 
     def close(self) -> None:
         """Stop answering.
@@ -87,6 +88,7 @@ class _Server(ThreadingHTTPServer):
         self.page, self.access = page, access
         self._open: dict[Any, None] = {}  # in the order in which they came
         self._counting = threading.Lock()
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Handler)
 
     def get_request(self) -> tuple[socket.socket, Any]:

@@ -48,6 +48,7 @@ def test_within_ten_seconds_of_the_screen_the_cache_holds_this_host_whole_and_fi
     assert rows[0]["age_seconds"] < 5
 
 
+@pytest.mark.slow
 def test_the_bucket_and_the_subjects_are_as_the_contract_says(running: Up) -> None:
     async def look() -> tuple[list[str], dict[str, object], str]:
         client = await nats.connect(running.addresses["nats"], user_credentials=running.addresses["credentials"])
@@ -87,6 +88,7 @@ def test_a_stranger_on_this_machine_is_refused_and_only_the_owner_can_read_the_c
     assert own == {name: [str(path)] for name, path in expected.items()}
 
 
+@pytest.mark.slow
 def test_the_example_of_the_readme_runs(running: Up) -> None:
     example = re.search(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     assert example is not None

@@ -87,6 +87,7 @@ def test_a_server_that_hangs_turns_healthz_red_within_ten_seconds_and_its_return
         assert service.process.poll() is None
 
 
+@pytest.mark.slow
 async def test_a_network_that_swallows_everything_is_left_for_a_new_connection(
     settings: Settings, nats_server: NatsServer
 ) -> None:

@@ -112,6 +112,7 @@ async def test_metrics_count_and_bury_nothing(client: Client, settings: Settings
     assert await dead(client) == []
 
 
+@pytest.mark.slow
 async def test_metrics_free_a_silent_node_although_nobody_scrapes(
     client: Client, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

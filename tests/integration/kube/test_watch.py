@@ -105,6 +105,7 @@ async def test_a_connection_that_breaks_in_the_middle_of_an_event_is_taken_up_be
     assert server.versions() == ["50", "51"]
 
 
+@pytest.mark.slow
 async def test_watches_that_a_proxy_cuts_while_nothing_happens_are_taken_up_at_once_and_are_no_outage(
     server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

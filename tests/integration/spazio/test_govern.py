@@ -219,6 +219,7 @@ async def _create(running: Secured) -> None:
         await stream.ensure(client, settings)
 
 
+@pytest.mark.slow
 async def test_its_credential_reads_the_facts_of_a_pod_and_lists_none(running: Secured) -> None:
     async with connection.connect(running.settings("watch"), "watch") as watch:
         await put(watch, facts(BATCH))

@@ -45,6 +45,7 @@ async def test_everything_is_stored_once_and_in_order_with_few_on_their_way(clie
     assert [data for _, data in await stored(client, 2000)] == [b"%d" % number for number in range(2000)]
 
 
+@pytest.mark.slow
 async def test_a_server_that_is_killed_costs_nothing_and_doubles_nothing(
     client: Client, nats_server: NatsServer
 ) -> None:

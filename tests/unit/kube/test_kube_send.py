@@ -93,6 +93,7 @@ async def test_credentials_that_are_refused_are_read_again(server: Server, clien
     assert [token for _, _, token, _, _ in server.asked] == ["Bearer first", "Bearer second"]
 
 
+@pytest.mark.slow
 async def test_many_requests_at_the_same_time_are_refused_each_by_the_server(server: Server, client: Api) -> None:
     server.answer = refusal(401, "Unauthorized")
     for number in range(5):

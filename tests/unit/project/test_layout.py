@@ -71,6 +71,7 @@ def depth(node: ast.AST) -> int:
     return deepest
 
 
+@pytest.mark.slow
 def test_blocks_are_nested_at_most_four_deep() -> None:
     assert [each.name for each in functions() if each.depth > 4] == []
 
@@ -88,6 +89,7 @@ def test_depth_counts_blocks(body: str, expected: int) -> None:
     assert depth(ast.parse(body)) == expected
 
 
+@pytest.mark.slow
 def test_a_function_has_at_most_8_parameters() -> None:
     assert [each.name for each in functions() if each.parameters > 8] == []
 

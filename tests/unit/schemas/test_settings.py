@@ -150,6 +150,7 @@ def by_parser(flat: str, text: str) -> Settings:
     return option.parse("agent", "", ["--" + flat.replace("_", "-"), text])
 
 
+@pytest.mark.cases
 @pytest.mark.parametrize("way", [by_flag, by_environment, by_parser])
 @pytest.mark.parametrize("flat", OTHER)
 def test_each_setting_can_be_given_alone(flat: str, way: Callable[[str, str], Settings]) -> None:

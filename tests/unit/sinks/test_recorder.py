@@ -81,6 +81,7 @@ def test_of_too_many_nodes_those_with_least_room_are_in_it(
     assert (content["found"], len(content["nodes"]), len(content["events"])) == (2, 1, 1)
 
 
+@pytest.mark.slow
 def test_a_period_without_nodes_has_no_file(recorded: tuple[Folder, Period]) -> None:
     with pytest.raises(Unanswerable, match="no node was measured"):
         recorder.read(recorded[0], Period(0, SECOND_US), seconds=10)

@@ -99,6 +99,7 @@ def test_a_folder_that_another_user_has_locked_is_named_with_what_to_do(tmp_path
     assert answer.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_an_export_onto_a_folder_names_the_folder(failed: Failed) -> None:
     view.create(Path("data/history"))
     Path("out").mkdir()
@@ -118,6 +119,7 @@ def full() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
+@pytest.mark.slow
 def test_an_export_that_cannot_be_written_says_so_in_words_and_leaves_nothing(failed: Failed) -> None:
     view.create(Path("data/history"))
     with full():

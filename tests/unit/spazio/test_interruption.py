@@ -144,6 +144,7 @@ def test_ctrl_c_ends_a_restore_that_still_reads_its_backup(tmp_path: Path) -> No
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.slow
 def test_ctrl_c_at_the_prompt_ends_the_statement_and_the_prompt_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -86,6 +86,7 @@ async def test_a_service_connects_by_the_authority_of_the_certificate_and_not_by
         await asyncio.wait_for(answered(deployed.settings("cache", nats_ca=str(other / "ca.crt"))), 0.5)
 
 
+@pytest.mark.slow
 async def test_a_client_without_tls_gets_nothing_although_it_has_a_credential(deployed: Deployed) -> None:
     with socket.create_connection(("127.0.0.1", deployed.port), timeout=5) as link, link.makefile("rwb") as file:
         greeting = json.loads(file.readline().removeprefix(b"INFO "))

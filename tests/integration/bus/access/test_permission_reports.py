@@ -35,6 +35,7 @@ async def test_what_only_the_server_knows_to_be_forbidden_is_reported_too(
     assert [record.getMessage() for record in caplog.records].count("nats.denied") == 1
 
 
+@pytest.mark.slow
 async def test_a_role_that_may_not_create_streams_waits_for_the_processors(tmp_path: Path) -> None:
     with secured(tmp_path) as server:
         settings = server.settings("history")

@@ -124,6 +124,7 @@ async def test_a_service_can_neither_make_nor_change_nor_use_nor_delete_the_cons
             assert await reader.read(timeout_seconds=2)
 
 
+@pytest.mark.slow
 async def test_as_many_readers_of_a_role_as_there_are_slots_read_everything_and_a_further_one_waits(
     running: Secured, monkeypatch: pytest.MonkeyPatch
 ) -> None:

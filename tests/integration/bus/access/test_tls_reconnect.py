@@ -84,6 +84,7 @@ async def test_a_service_that_starts_while_its_server_ends_connects_to_the_next_
     await client.close()
 
 
+@pytest.mark.slow
 async def test_a_probe_by_another_authority_than_the_servers_ends(running: Secured, tmp_path: Path) -> None:
     await asyncio.to_thread(certify, tmp_path / "others")
     settings = running.settings("admin", nats_ca=str(tmp_path / "others" / "ca.crt"))

@@ -83,6 +83,7 @@ async def test_a_page_gets_the_names_of_nodes_that_have_expired(
         assert await event(answer, "gone") == [given[1].node]
 
 
+@pytest.mark.slow
 async def test_classes_that_no_node_has_any_more_are_sent_to_no_page(
     client: Client, settings: Settings, web: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

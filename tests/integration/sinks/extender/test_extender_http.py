@@ -67,6 +67,7 @@ async def test_five_thousand_names_are_answered_with_all_that_pass() -> None:
         assert {each["Host"]: each["Score"] for each in json.loads(body)} == {name: int(name[-1]) for name in names}
 
 
+@pytest.mark.slow
 async def test_ten_megabytes_of_whole_nodes_come_back_as_they_came() -> None:
     document = json.loads(recorded("filter-nodes").partition(b"\r\n\r\n")[2])["Nodes"]["items"][0]
     document["metadata"]["annotations"] = {"example/note": "é" * 320}

@@ -67,6 +67,7 @@ def issued(folder: Path) -> dict[str, Any]:
     return listed
 
 
+@pytest.mark.slow
 def test_a_rotation_has_regions_and_the_local_user_too_and_names_whom_it_leaves_out(tmp_path: Path) -> None:
     command.issue(tmp_path, NAMES, command.Wanted(["n1", "n2"], region="ra"))
     command.issue(tmp_path, NAMES, command.Wanted(["n3"], region="rb"))

@@ -37,6 +37,7 @@ async def test_a_stranger_and_one_without_a_credential_are_refused_at_once_with_
         await asyncio.wait_for(hears(stranger), 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

@@ -104,6 +104,7 @@ def folded(forecasts: Forecasts, periods: range) -> list[dict[str, Scores]]:
     return [dict(each.accuracy) for each in made]
 
 
+@pytest.mark.slow
 def test_forecasts_carry_their_accuracy_and_a_restored_state_goes_on_with_it() -> None:
     whole = folded(Forecasts(1, Params()), range(120))
     first, second = Forecasts(1, Params()), Forecasts(1, Params())

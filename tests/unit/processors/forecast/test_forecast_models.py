@@ -145,6 +145,7 @@ class TestSmoothing:
 
 @pytest.mark.skipif("holt" not in model.available(), reason="statsmodels is not installed")
 class TestHolt:
+    @pytest.mark.slow
     def test_a_steady_rise_is_carried_on_and_at_most_fades(self) -> None:
         values: Array = 10 + np.arange(160.0) * 0.05
         (result,) = holt.forecast(ago(160), values[None], np.array([600.0]))

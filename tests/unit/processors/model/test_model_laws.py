@@ -57,6 +57,7 @@ def test_p2_the_fast_merge_is_the_basic_one_for_any_weights_and_ranks(
             np.testing.assert_allclose(subspace.moment(fast), moment, atol=5e-14 * max(1, moment.max()))
 
 
+@pytest.mark.slow
 def test_p3_the_second_moment_is_the_untruncated_merge() -> None:
     rng = np.random.default_rng(3)
     moment, full = second_moment.init(64, 6), subspace.init(64, 6, rank=6)

@@ -69,6 +69,7 @@ def streamed(data: Array, rank: int) -> subspace.State:
     return state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("alpha", "rank", "ratio", "degrees"), [(0.5, 10, 1.03, 3.0), (1.0, 10, 1.03, 0.3), (2.0, 5, 1.001, 0.1)]
 )

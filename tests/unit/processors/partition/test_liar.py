@@ -64,6 +64,7 @@ def test_a_node_that_is_outvoted_is_named_and_no_other() -> None:
     assert messages[-1][LIAR].outvoted == ["size"]
 
 
+@pytest.mark.slow
 def test_no_node_raises_the_size_that_it_is_held_against_or_lowers_that_of_another() -> None:
     reported, _ = liar.run([Lie(cpus=2048, memory_bytes=1 << 44, facts=True)], seconds=4)
     own, other = reported[-1][LIAR], reported[-1]["n1"]

@@ -57,6 +57,7 @@ def test_a_partitions_sums_are_those_of_its_local_models() -> None:
     assert any(any(model.moment) for model in newest.values())
 
 
+@pytest.mark.slow
 def test_a_state_made_without_local_models_goes_on_with_them() -> None:
     messages = telemetry.recording(seconds=20)
     without, going_on = Partition(configured(), 0), Partition(configured(model_publish_local="true"), 0)

@@ -64,6 +64,7 @@ def test_the_cpu_in_use_is_absent_in_a_second_that_did_not_measure_it() -> None:
     assert [row.cpu_used for row in rows] == [0.5] * 3 + [None]
 
 
+@pytest.mark.slow
 def test_rows_hold_short_numbers_and_read_back_as_they_were_written() -> None:
     decoded: list[dict[str, Any]] = []
     for subject, payload in rows():

@@ -87,6 +87,7 @@ def test_a_node_that_sends_only_pods_is_forgotten_too() -> None:
     assert rows(partition) == (1, 0)
 
 
+@pytest.mark.slow
 def test_a_node_whose_clock_is_hours_behind_keeps_its_pods() -> None:
     messages = [facts("p", -100_000, node="late"), *calm("n", range(0))]
     for second in range(200):

@@ -33,6 +33,7 @@ def test_the_ninetieth_percentile_is_that_of_the_sorted_seconds(lists: list[tupl
     np.testing.assert_array_equal(result, wanted)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(SECONDS, SECONDS), max_size=6))
 def test_means_are_means_and_missing_without_seconds(lists: list[tuple[list[float], list[float]]]) -> None:
     result = window.mean(series(cpu, memory) for cpu, memory in lists)

@@ -86,6 +86,7 @@ def test_of_whole_usage_flips_of_sign_make_several_times_the_false_spikes_and_hi
     assert uncentred(aligned=False, rise=0.4) < uncentred(aligned=True, rise=0.4) - 0.05
 
 
+@pytest.mark.slow
 def test_after_a_lasting_step_flips_of_sign_go_on_rejecting_where_alignment_does_not() -> None:
     def stepped() -> Iterator[Array]:
         return (block + 0.3 * (number >= 150) for number, block in enumerate(usage(180, persistence=0.5)))

@@ -110,6 +110,7 @@ def test_in_churn_room_by_class_rests_on_what_was_learned(mixed: Mixed) -> None:
             )
 
 
+@pytest.mark.slow
 def test_the_share_that_a_pod_takes_is_that_of_the_allowed_slowdown(mixed: Mixed) -> None:
     row = mixed.rows[-1]
     assert row.classes is not None

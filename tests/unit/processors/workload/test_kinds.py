@@ -152,11 +152,13 @@ def test_a_class_whose_pods_have_more_threads_than_before_is_followed_on_a_full_
     assert threads(reports(pods, seconds=120)[-1]) > 1.4
 
 
+@pytest.mark.slow
 def test_what_is_in_no_pod_takes_its_time_from_threads_that_never_sleep_and_no_more() -> None:
     rows = reports(alike(4, cpu_cores=0.8, cpu_pressure=0.19), rest=lambda _: 0.8)
     assert rows[-1].available == pytest.approx(2 * (CPUS - 0.8) - 4, abs=0.15)
 
 
+@pytest.mark.slow
 def test_a_pod_of_more_threads_than_cores_slows_down_others_as_much_as_all_cores_do() -> None:
     rows = reports(alike(1, cpu_cores=3.8, cpu_pressure=0.99, threads=4.2))
     assert rows[-1].classes is not None
@@ -164,6 +166,7 @@ def test_a_pod_of_more_threads_than_cores_slows_down_others_as_much_as_all_cores
     assert rows[-1].available == pytest.approx(0.9, abs=0.3)
 
 
+@pytest.mark.slow
 def test_a_job_of_a_second_beside_the_pods_takes_little_room_and_not_for_long() -> None:
     rows = reports(alike(2, cpu_cores=0.3), rest=lambda second: 3.0 if second == 40 else REST)
     at = {row.seq - 1000: row.available for row in rows}

@@ -38,6 +38,7 @@ def room_by_memory(held: Callable[[int], float]) -> ClassRoom:
     return rows[-1].classes["a"]
 
 
+@pytest.mark.slow
 def test_while_the_memory_of_pods_grows_little_is_sure_of_what_fits() -> None:
     growing, still = room_by_memory(lambda second: 2e8 * 1.08**second), room_by_memory(lambda _: 2e8 * 1.08**24)
     assert growing.binding == still.binding == "memory"

@@ -34,6 +34,7 @@ def test_each_node_has_a_secret_of_its_own_unless_none_can_have_its_name(tmp_pat
     ]
 
 
+@pytest.mark.slow
 def test_every_secret_has_the_authority_of_the_server_and_one_its_certificate(tmp_path: Path) -> None:
     lines = list(command.issue(tmp_path, NAMES, command.Wanted(["c"])))
     assert [line for line in lines if "no certificate of the server" in line]

@@ -153,6 +153,7 @@ JSON = st.one_of(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(st.sampled_from(paths(GOLDEN)[1:]), JSON)
 @often
 def test_whatever_is_wrong_with_one_piece_is_a_value_error_or_nothing(path: tuple[Any, ...], damage: object) -> None:

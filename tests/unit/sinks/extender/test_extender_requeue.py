@@ -107,6 +107,7 @@ async def test_those_that_nobody_looked_at_are_tried_again_once_the_others_are_p
     assert (annotated, len(replica.waiting)) == (["a"], 1)
 
 
+@pytest.mark.slow
 async def test_of_many_kinds_that_wait_none_is_forgotten() -> None:
     replica = replica_with(a=0.5)
     for number in range(400):

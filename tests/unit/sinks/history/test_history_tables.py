@@ -91,6 +91,7 @@ def types(schema: Schema) -> dict[str, pl.DataType]:
     return {name: kind if isinstance(kind, pl.DataType) else kind() for name, kind in schema.items()}
 
 
+@pytest.mark.slow
 def test_a_container_event_is_a_row_with_its_sources_as_a_list(stream: Stream) -> None:
     stream.put("containers", event())
     assert stream.ask("SELECT event, container, image, sandbox, workload, sources, epoch_us(time) FROM containers") == [
@@ -112,6 +113,7 @@ def test_a_second_of_pods_adds_up_to_the_node(stream: Stream) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_node_without_pods_has_a_row_of_everything_else(stream: Stream) -> None:
     stream.put("pods", usage(0, pods=0))
     stream.put("pods", usage(1, pods=0, system=None))
@@ -132,6 +134,7 @@ def test_amounts_and_labels_are_maps(stream: Stream) -> None:
     ) == [(0.1, 0, "web", -5, None)]
 
 
+@pytest.mark.slow
 def test_usage_meets_facts_by_pod(stream: Stream) -> None:
     stream.put("podfacts", pod())
     stream.put("pods", usage())
@@ -225,6 +228,7 @@ def test_the_memory_of_what_was_reported_is_bounded() -> None:
     assert sum(map(len, given._identities.values())) == 100
 
 
+@pytest.mark.slow
 def test_a_model_keeps_its_classes(stream: Stream) -> None:
     model = Model(
         scope="global",
@@ -243,6 +247,7 @@ def test_a_model_keeps_its_classes(stream: Stream) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_garbage_on_a_new_subject_is_refused(stream: Stream) -> None:
     with pytest.raises(codec.Refused):
         stream.put("containers", event(), node="another")
@@ -250,6 +255,7 @@ def test_garbage_on_a_new_subject_is_refused(stream: Stream) -> None:
         stream.put("pods", event())
 
 
+@pytest.mark.slow
 def test_a_prediction_is_a_row_with_its_peaks_by_group_and_model(stream: Stream) -> None:
     stream.put("prediction", predicted.prediction(), "n1")
     assert stream.ask("SELECT node, model, peak_cpu, reclaimable_memory, violation, reason FROM predictions") == [

@@ -27,6 +27,8 @@ from tests.support.processors.predicted import forecast, prediction
 from tests.support.processors.telemetry import NAMES, stored
 from tests.support.project import documents
 
+pytestmark = pytest.mark.slow
+
 START_US = 1_700_000_040_000_000  # a whole minute
 CREATED = "20261121T063000123456Z"
 ROOT = Path(__file__).parents[4]
@@ -120,7 +122,6 @@ def test_accuracy_is_of_the_newest_prediction_of_each_node_weighed_by_what_has_s
     assert violations == pytest.approx(0.3)
 
 
-@pytest.mark.slow
 def test_accuracy_of_forecasts_is_that_of_the_newest_one_of_each_workload_that_has_any(tmp_path: Path) -> None:
     def made(workload: str, at_us: int, **violations: float) -> tuple[str, bytes]:
         accuracy = {
@@ -137,7 +138,6 @@ def test_accuracy_of_forecasts_is_that_of_the_newest_one_of_each_workload_that_h
     assert query(folder, result) == [("w", "last", False, 0.5, 4.0), ("w", "linear", True, 0.25, 4.0)]
 
 
-@pytest.mark.slow
 def test_the_ledger_states_by_week_how_often_the_scheduler_broke_the_policy(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -182,7 +182,6 @@ def promised(settled: int, broken: int, *, promoted: bool = False, namespace: st
     )
 
 
-@pytest.mark.slow
 def test_promises_add_up_by_week_and_namespace_and_those_of_other_replicas_are_the_same(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -198,7 +197,6 @@ def test_promises_add_up_by_week_and_namespace_and_those_of_other_replicas_are_t
     assert [each["settled"] for each in json.loads(capsys.readouterr().out)] == [4, 0]
 
 
-@pytest.mark.slow
 def test_savings_are_what_measured_room_leaves_more_than_requests_do_by_the_hour(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -212,7 +210,6 @@ def test_savings_are_what_measured_room_leaves_more_than_requests_do_by_the_hour
     assert capsys.readouterr().out.startswith("week,hours,nodes,saved_nodes,")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("account", ["promises", "savings"])
 def test_without_an_extender_its_accounts_say_how_to_begin(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], account: sql.Account
@@ -221,7 +218,6 @@ def test_without_an_extender_its_accounts_say_how_to_begin(
     assert "run the extender and spazio watch" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("live", [False, True])
 def test_without_shadow_mode_the_ledger_says_how_to_begin(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], live: bool
@@ -231,7 +227,6 @@ def test_without_shadow_mode_the_ledger_says_how_to_begin(
     assert "--extender-mode shadow" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_churn_counts_events_by_node_and_minute(tmp_path: Path) -> None:
     events = [("created", 0.0), ("started", 1.0), ("started", 2.0), ("exited", 59.0), ("deleted", 61.0)]
     begin = START_US / 1e6 - telemetry.START
@@ -268,7 +263,6 @@ def decision() -> Decision:
     )  # fmt: skip
 
 
-@pytest.mark.slow
 @pytest.mark.cases
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_every_question_of_the_documentation_has_an_answer(recorded: Path, question: str) -> None:
@@ -286,7 +280,6 @@ def test_every_question_that_the_dashboard_offers_can_be_asked(recorded: Path, q
     query(recorded, question)
 
 
-@pytest.mark.slow
 def test_the_saved_question_about_the_cluster_adds_up_nodes_whose_seq_differs(tmp_path: Path) -> None:
     minute_us = (round(time.time()) // 60 - 2) * 60_000_000
     rows = [

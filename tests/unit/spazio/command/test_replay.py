@@ -40,6 +40,7 @@ def test_a_history_is_replayed_message_by_message_in_its_own_order(tmp_path: Pat
     assert len({message.identity for message in replayed}) == len(replayed)
 
 
+@pytest.mark.slow
 def test_declared_kinds_are_recorded_and_replayed(tmp_path: Path) -> None:
     pods = [{"pod": "a", "cpu_cores": 0.5, "memory_bytes": 1e9}, {"pod": "b", "cpu_cores": 0.5, "memory_bytes": 1e9}]
     messages = [
@@ -86,6 +87,7 @@ def test_a_model_of_the_same_features_in_other_units_is_left_out(tmp_path: Path,
         assert opened.leave_out_model(["cpu", "memory"], ratios=not ratios)
 
 
+@pytest.mark.slow
 def test_a_history_without_a_global_model_makes_one(tmp_path: Path) -> None:
     folder = history(tmp_path / "history", telemetry.recording(nodes=2, seconds=4))
     with recording.opened([folder], Replay.model_validate(SIZES), tmp_path / "work") as opened:
@@ -102,6 +104,7 @@ def test_shifted_times_keep_their_distances(tmp_path: Path) -> None:
     assert all(later.at_us - first.at_us == 5_000_000 and later.values == first.values for first, later in pairs)
 
 
+@pytest.mark.slow
 def test_an_older_history_without_places_is_replayed_by_time(tmp_path: Path) -> None:
     folder = history(tmp_path / "history", [stored(telemetry.block("n", second)) for second in range(5)])
     for path in folder.glob("*/date=*/hour=*/*.parquet"):

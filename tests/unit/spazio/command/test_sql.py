@@ -28,6 +28,7 @@ def history(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_rows_are_printed_as_a_table_and_as_json(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert sql.run(history, "SELECT node, max(cpu_util) AS most FROM samples GROUP BY 1") == 0
     assert "most" in capsys.readouterr().out
@@ -40,6 +41,7 @@ def test_rows_are_printed_as_a_table_and_as_json(history: Path, capsys: pytest.C
     assert rows[0]["date"] == "2023-11-14"
 
 
+@pytest.mark.slow
 def test_maps_lists_and_structs_are_json_too(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = Writer(history, "S", "20261121T063000123456Z", 1)
     for sequence, (kind, message) in enumerate(of_each_kind(0).items(), 10):
@@ -55,6 +57,7 @@ def test_maps_lists_and_structs_are_json_too(history: Path, capsys: pytest.Captu
     assert next(iter(row["hours"])).startswith("2023-11-14T22:13:20")
 
 
+@pytest.mark.slow
 def test_a_wrong_statement_is_explained_with_status_1(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert sql.run(history, "SELECT nonsense FROM samples") == 1
     assert "nonsense" in capsys.readouterr().err
@@ -91,6 +94,7 @@ def test_standard_input_may_leave_and_give_commands_as_the_prompt(
     assert (captured.out, ".nonsense" in captured.err) == ("", True)
 
 
+@pytest.mark.slow
 def test_the_prompt_takes_statements_over_several_lines_and_dot_commands(
     history: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -112,6 +116,7 @@ def test_the_prompt_takes_statements_over_several_lines_and_dot_commands(
     assert "wrong" in shown.err
 
 
+@pytest.mark.slow
 def test_rows_are_printed_as_csv(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
     statement = "SELECT node, NULL AS none, [1, 2] AS list, 'a,\"b' AS text, 0.5 AS half FROM samples LIMIT 1"
     assert sql.run(history, statement, form="csv") == 0
@@ -232,6 +237,7 @@ def test_restricted_statements_have_tables_in_memory_plans_and_room_to_spill(
     assert "xxx" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_rows_are_written_to_a_pipe_as_parquet(
     history: Path, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
@@ -241,6 +247,7 @@ def test_rows_are_written_to_a_pipe_as_parquet(
     assert duckdb.connect().execute(f"FROM '{tmp_path}/rows.parquet'").fetchall() == [("n", [1], 30)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("statement", "reason"),
     [

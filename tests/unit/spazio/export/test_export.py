@@ -109,6 +109,7 @@ def test_the_rows_of_a_query_become_a_file_of_the_format_of_its_name(spazio: Spa
     assert duckdb.connect().execute(f"SELECT n, n2 FROM read_parquet('{tmp_path}/rows')").fetchall()
 
 
+@pytest.mark.slow
 @pytest.mark.cases
 @pytest.mark.parametrize(
     "query",
@@ -191,6 +192,7 @@ def test_a_node_or_a_range_without_rows_is_named(
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_an_ending_that_is_no_format_is_refused_with_those_that_are(
     spazio: Spazio, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

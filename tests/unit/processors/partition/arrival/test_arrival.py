@@ -85,6 +85,7 @@ def test_counts_are_those_of_a_reader_that_remembers_everything(later: list[int]
     assert come.missing == folded[-1] - folded[0] + 1 - len([seq for seq in seen if folded[0] <= seq])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "forged",
     [

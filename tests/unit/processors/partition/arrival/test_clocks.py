@@ -77,6 +77,7 @@ def test_a_leap_second_that_is_smeared_over_a_day_and_drift_for_months_are_no_ju
         assert clock.at_of(present, seq, reported_us) == reported_us
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jump", [-HOUR, -5, 5, 10_000_000])
 def test_after_a_jump_time_is_carried_on_and_the_clock_is_believed_once_it_has_held_for_a_minute(jump: int) -> None:
     outputs = fold(

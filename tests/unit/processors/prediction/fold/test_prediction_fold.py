@@ -107,6 +107,7 @@ def test_the_recording_of_these_laws_shows_everything() -> None:
     assert len({predicted.capacity.cpu for predicted in messages}) > 3
 
 
+@pytest.mark.slow
 def test_outputs_say_which_message_they_came_of_in_the_order_of_the_stream() -> None:
     messages = recording(2, 1)
     outputs = PredictionPartition(configured(**FAST), 0).fold([(NAMES.part(0, "samples", "n"), b"garbage"), *messages])

@@ -44,6 +44,7 @@ def test_a_state_with_flipped_bytes_is_refused_or_is_the_same_state(body: bytes,
     assert partition.snapshot() == body
 
 
+@pytest.mark.slow
 @given(length=st.integers(0, 300_000))
 @hypothesis(max_examples=40, deadline=None)
 def test_a_state_that_was_cut_off_is_refused(body: bytes, length: int) -> None:

@@ -111,6 +111,7 @@ def test_factors_of_the_last_samples_are_the_same_numbers() -> None:
             assert elementary.exp2((last - row[name]["ref"]) / half_life) == float.fromhex(row[name]["decay"])
 
 
+@pytest.mark.slow
 @both
 def test_checkpoints_are_the_same_and_restored_ones_read_the_same(compat: bool) -> None:
     state = simulated(compat)[4320]["cpu"]

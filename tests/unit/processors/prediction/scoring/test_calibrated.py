@@ -168,6 +168,7 @@ def test_a_resource_that_is_missing_teaches_nothing_and_the_other_one_does() -> 
     assert (conformal.peak(state, residuals.quantile(table, 0.1), params=params)[:, 1] == 1).all()
 
 
+@pytest.mark.slow
 def test_the_stated_probability_is_about_what_new_rows_then_show() -> None:
     table = conformal.close(*feed(noise(10, DAY, 200)))[1]
     usage = noise(11, DAY, 200)

@@ -108,6 +108,7 @@ def test_options_that_a_strategy_does_not_take_are_refused(text: str) -> None:
         terms(text)
 
 
+@pytest.mark.slow
 @each
 @given(seed=seeds)
 @often

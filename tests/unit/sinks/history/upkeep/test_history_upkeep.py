@@ -151,6 +151,7 @@ def test_an_hour_that_cannot_be_changed_keeps_no_other_hour(tmp_path: Path) -> N
     assert file_of(tmp_path, 5 * HOUR + 1).name == str(layout.Name(CREATED, 15 * HOUR, 15 * HOUR + 1))
 
 
+@pytest.mark.slow
 def test_rows_ahead_of_the_clock_or_older_than_the_retention_are_refused_and_counted(tmp_path: Path) -> None:
     view.create(tmp_path)
     target = Writer(tmp_path, "S", CREATED, 1, lambda: Window(at(1), at(HOUR) - 1))

@@ -175,6 +175,7 @@ def test_killed_at_any_step_of_the_upkeep_no_row_is_lost_or_rolled_up_twice(tmp_
     assert killed >= 20
 
 
+@pytest.mark.slow
 def test_a_long_history_without_roll_ups_gets_the_oldest_first_and_not_all_at_once(tmp_path: Path) -> None:
     view.create(tmp_path)
     target = Writer(tmp_path, "S", CREATED, 1)

@@ -104,6 +104,7 @@ def test_each_hour_comes_from_the_finest_rows_that_are_left_without_overlap_or_g
     assert ask(seamed.folder, asked)[0] == pytest.approx((np.mean(given), max(given)), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_at_a_seam_the_last_step_of_one_hour_meets_the_first_of_the_next(seamed: Recorded) -> None:
     ends = ask(
         seamed.folder,

@@ -35,6 +35,8 @@ def ready(running: Up, service: str) -> bool:
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     with up(tmp_path_factory.mktemp("up") / "data") as pipeline:
+        for service in SERVICES:
+            until(partial(ready, pipeline, service), 30, f"{service} ready")
         yield pipeline
 
 
@@ -112,7 +114,6 @@ def test_every_service_serves_metrics_and_health_on_loopback(running: Up) -> Non
         assert running.page(service, "/healthz") == (200, "ok\n")
         assert running.page(service, "/metrics")[0] == 200
         assert running.page(service, "/nonsense")[0] == 404
-        until(partial(ready, running, service), 10, f"{service} ready")
     until(running.is_cached, 10, "this host in the cache")
     page = running.page("metrics", "/metrics")[1]
     assert re.search(r'spazio_available_pods\{node="[^"]+"\} [0-9.]+', page)

@@ -30,6 +30,7 @@ from tests.support.project import documents
 pytestmark = pytest.mark.slow
 
 START_US = 1_700_000_040_000_000  # a whole minute
+INPUTS_US = telemetry.START * 1_000_000
 CREATED = "20261121T063000123456Z"
 ROOT = Path(__file__).parents[4]
 SAVED = json.loads((ROOT / "sinks" / "dashboard" / "static" / "sql" / "questions.json").read_text())
@@ -242,7 +243,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     inputs = telemetry.recording(seconds=40)
     outputs, _ = Partition(load({}, environ={}), 0).fold(inputs)
     made: list[tuple[str, Message]] = [
-        (NAMES.node("prediction", "node-1"), prediction(node="node-1", at_us=inputs_at())),
+        (NAMES.node("prediction", "node-1"), prediction(node="node-1", at_us=INPUTS_US)),
         ("spazio.decision.shop.web", decision()),
     ]
     results = [(output.subject, codec.encode(output.message)) for output in outputs]
@@ -250,13 +251,9 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return history(tmp_path_factory.mktemp("history"), [*inputs, *results, *rest])
 
 
-def inputs_at() -> int:
-    return telemetry.START * 1_000_000
-
-
 def decision() -> Decision:
     return Decision(
-        namespace="shop", name="web", pod="uid", workload="shop/web", at_us=inputs_at(), outcome="placed",
+        namespace="shop", name="web", pod="uid", workload="shop/web", at_us=INPUTS_US, outcome="placed",
         node="node-1", mode="argmax",
         guaranteed=True, strategies={"availability": 1.0}, nodes=5, feasible=4, refused={"full": 1}, ranked=[],
         refusals=[], seconds=0.002,

@@ -61,7 +61,8 @@ test: .venv/.dev
 test-all: test
 	@$(MAKE) test-slow
 test-slow: .venv/.dev
-	$(BIN)/python -m pytest -q -n 3 $(BY_FILE) $(END_AFTER)=900 -m "slow and not alone" tests
+	$(BIN)/python -m pytest -q -n 3 $(BY_FILE) $(END_AFTER)=900 -m "slow and not (alone or paired)" tests
+	$(BIN)/python -m pytest -q -n 2 $(BY_FILE) $(END_AFTER)=900 -m "slow and paired" tests/e2e
 	$(BIN)/python -m pytest -q $(END_AFTER)=900 -m "slow and alone" tests/e2e
 check: .venv/.dev
 	$(BIN)/ruff format --check .

@@ -80,6 +80,9 @@ async def _save(settings: Settings, path: Path) -> None:
     folder = settings.history_dir
     if settings.history.dir is None and running.get("history"):
         folder = Path(running["history"]).parent
+    # A server of others says nothing of the files that this machine has by default.
+    ours = not settings.nats.url or settings.nats_url == running.get("nats") or "dir" in settings.data.model_fields_set
+    has_history = folder.is_dir() and (ours or settings.history.dir is not None)
     async with latest.dial(addresses.located(settings, role.ADMIN)) as client:
         names = await snapshot.names(client, settings.nats.request_timeout_seconds)
         wanted = _ordered([name for name in names if belongs(settings.prefix, name)], Names(settings.prefix))
@@ -88,16 +91,21 @@ async def _save(settings: Settings, path: Path) -> None:
                 f"{settings.nats_shown} has no streams of {settings.prefix}: start `spazio up`, or name --nats"
             )
         with Writer(path) as writer:
-            copied = await asyncio.to_thread(history.copy, writer, folder) if folder.is_dir() else 0
-            clean.tell(f"history {folder}: {count.of(copied, 'file')}")
-            _add_files(writer, settings.data.dir)
+            copied = await asyncio.to_thread(history.copy, writer, folder) if has_history else 0
+            clean.tell(
+                f"history {folder}: {count.of(copied, 'file')}"
+                if ours or has_history
+                else f"no history: {settings.nats_shown} is no server of this machine; name it with --history-dir"
+            )
+            if ours:
+                _add_files(writer, settings.data.dir)
             writer.add_bytes(SETTINGS, _settings(settings).encode())
             taken = [await _add_stream(writer, client, name, settings) for name in wanted]
             about = {
                 "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
                 "prefix": settings.prefix,
                 "versions": {"spazio": _version(), "nats-server": str(client.connected_server_version)},
-                "history": folder.is_dir(),
+                "history": has_history,
                 "streams": [each._asdict() for each in taken],
             }
             writer.finish(about)

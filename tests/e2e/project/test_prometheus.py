@@ -24,8 +24,8 @@ from tests.support.processors import predicted
 from tests.support.server.program import stopped
 from tests.support.server.prometheus import DASHBOARDS, MISSING, RULES, hurried, prometheus, queries
 
-# Alone, since its alerts are about what is late, and other tests on two CPUs make things late.
-pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
+# Its alerts are about what is late, and several other tests on two CPUs make things late.
+pytestmark = [pytest.mark.slow, pytest.mark.paired, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
 
 # Predictions come within seconds, pods that are gone give their places back, and what is published of a silent node is
 # dropped soon, but not before it is old.

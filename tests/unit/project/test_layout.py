@@ -95,7 +95,11 @@ def test_a_function_has_at_most_8_parameters() -> None:
 
 
 def test_tests_that_need_the_machine_alone_are_where_test_all_looks_for_them() -> None:
-    assert ' -m "slow and alone" tests/e2e\n' in (ROOT / "Makefile").read_text()
-    marked = {path for path in modules("tests") if "mark.alone" in path.read_text() and path != Path(__file__)}
-    assert marked
+    text = (ROOT / "Makefile").read_text()
+    marked = set()
+    for mark in ("alone", "paired"):
+        assert f' -m "slow and {mark}" tests/e2e\n' in text
+        files = {path for path in modules("tests") if f"mark.{mark}" in path.read_text() and path != Path(__file__)}
+        assert files
+        marked |= files
     assert {path.parts[len(ROOT.parts) + 1] for path in marked} == {"e2e"}

@@ -14,7 +14,7 @@ from tests.e2e.kubernetes import cluster, placement
 
 _NODES, _PODS = 40, 420
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = [pytest.mark.slow, pytest.mark.paired]
 
 
 async def placed(folder: Path, nodes: int, pods: int, variant: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -295,3 +296,31 @@ async def test_a_history_on_a_file_system_of_its_own_is_restored_and_replaced_wi
             assert samples(other) == rows(range(3))
             assert len([name for name in names(other.history_dir) if name.startswith(".before-")]) == moved
         assert ".restore" not in names(other.history_dir)
+
+
+@pytest.mark.slow
+async def test_a_backup_of_another_machines_server_has_nothing_of_this_machine_that_was_not_named(
+    client: Client, quick: Settings, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    own = home / ".local" / "share" / "spazio"
+    (own / "history" / "samples").mkdir(parents=True)
+    (own / "credentials").mkdir()
+    (own / "credentials" / "operator.nk").write_text("secret")
+    environ = {
+        **os.environ,
+        "HOME": str(home),
+        "XDG_DATA_HOME": "",
+        "SPAZIO_NATS_URL": quick.nats_url,
+        "SPAZIO_NATS_PARTITIONS": "2",
+    }
+    command = [sys.executable, "-m", "spazio", "backup", str(tmp_path / "b.tar")]
+    for more, files in (([], 0), (["--data-dir", str(own)], 1)):
+        (tmp_path / "b.tar").unlink(missing_ok=True)
+        done = await asyncio.to_thread(
+            subprocess.run, [*command, *more], env=environ, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert ("no history" in done.stdout) == (not files)
+        with tarfile.open(tmp_path / "b.tar") as backup:
+            assert len([name for name in backup.getnames() if name.endswith("operator.nk")]) == files

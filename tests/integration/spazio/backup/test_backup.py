@@ -2,11 +2,9 @@
 
 import asyncio
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tarfile
 from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -89,17 +87,6 @@ def only(folder: Path, pattern: str) -> Path:
 def truncated(backup: Path, path: Path) -> Path:
     path.write_bytes(backup.read_bytes()[:-30_000])
     return path
-
-
-@contextmanager
-def mounted(folder: Path) -> Iterator[None]:
-    """Let a folder be a file system of its own."""
-    folder.mkdir(parents=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(folder)], check=True)
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
 
 
 def names(folder: Path) -> set[str]:
@@ -279,48 +266,3 @@ async def test_a_damaged_backup_changes_nothing_and_data_are_replaced_only_on_re
     assert samples(other) == rows(range(3))
     assert names(only(other.data.dir, "history.before-*")) == {"samples"}
     assert not [name for name in names(other.data.dir) if name.startswith(".")]
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("mount") is None, reason="mounting a file system needs root")
-async def test_a_history_on_a_file_system_of_its_own_is_restored_and_replaced_within_it(
-    backup: Path, quick: Settings, tmp_path: Path
-) -> None:
-    other = of_another_folder(quick, tmp_path / "other")
-    with mounted(other.history_dir):
-        (other.history_dir / "lost+found").mkdir()
-        for force, moved in ((False, 0), (True, 1)):
-            command = ["restore", str(backup), *(["--force"] if force else [])]
-            answer = await asyncio.to_thread(spazio, other, *command)
-            assert answer.returncode == 0, answer.stderr
-            assert samples(other) == rows(range(3))
-            assert len([name for name in names(other.history_dir) if name.startswith(".before-")]) == moved
-        assert ".restore" not in names(other.history_dir)
-
-
-@pytest.mark.slow
-async def test_a_backup_of_another_machines_server_has_nothing_of_this_machine_that_was_not_named(
-    client: Client, quick: Settings, tmp_path: Path
-) -> None:
-    home = tmp_path / "home"
-    own = home / ".local" / "share" / "spazio"
-    (own / "history" / "samples").mkdir(parents=True)
-    (own / "credentials").mkdir()
-    (own / "credentials" / "operator.nk").write_text("secret")
-    environ = {
-        **os.environ,
-        "HOME": str(home),
-        "XDG_DATA_HOME": "",
-        "SPAZIO_NATS_URL": quick.nats_url,
-        "SPAZIO_NATS_PARTITIONS": "2",
-    }
-    command = [sys.executable, "-m", "spazio", "backup", str(tmp_path / "b.tar")]
-    for more, files in (([], 0), (["--data-dir", str(own)], 1)):
-        (tmp_path / "b.tar").unlink(missing_ok=True)
-        done = await asyncio.to_thread(
-            subprocess.run, [*command, *more], env=environ, capture_output=True, text=True, timeout=60, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        assert ("no history" in done.stdout) == (not files)
-        with tarfile.open(tmp_path / "b.tar") as backup:
-            assert len([name for name in backup.getnames() if name.endswith("operator.nk")]) == files

@@ -22,10 +22,12 @@ def uid(metadata: Mapping[str, Any]) -> str:
     >>> uid({"uid": "0a1b-2c3d"})
     '0a1b-2c3d'
     """
-    mirrored = (metadata.get("annotations") or {}).get(_MIRROR, "")
-    if of_file(mirrored) and any(each["kind"] == "Node" for each in metadata.get("ownerReferences") or ()):
-        return str(mirrored)
-    return str(metadata["uid"])
+    try:
+        mirrored = str(metadata["annotations"][_MIRROR])
+        is_mirror = of_file(mirrored) and any(each["kind"] == "Node" for each in metadata["ownerReferences"])
+    except (KeyError, TypeError):  # there is none, or something else in its place
+        is_mirror = False
+    return mirrored if is_mirror else str(metadata["uid"])
 
 
 def of_file(uid: str) -> bool:

@@ -79,11 +79,17 @@ def test_the_annotation_of_a_mirror_counts_for_what_belongs_to_a_node_alone() ->
     changes: list[dict[str, Any]] = [
         {"ownerReferences": []},
         {"annotations": {"kubernetes.io/config.mirror": "u-of-another-pod"}},
+        {"annotations": None},
+        {"annotations": {"kubernetes.io/config.mirror": 3}},
+        {"ownerReferences": [{"name": "n1"}]},
     ]
     for change in changes:
         thing = mirror(3)
         thing["metadata"] |= change
         assert hear(ledger.pods(), changed(thing)) == [(thing["metadata"]["uid"], 3, False)]
+    thing = mirror(3)
+    thing["metadata"]["ownerReferences"] = [3]
+    assert hear(ledger.pods(), changed(thing)) == []
 
 
 def message_of(thing: dict[str, Any]) -> PodFacts:

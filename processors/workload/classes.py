@@ -155,7 +155,7 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
     here = usage.counted[..., MEMORY] > 0
     mean = quotient(usage.used[..., MEMORY], usage.counted[..., MEMORY])
     most = np.where(here, np.maximum(mean, mean + (state.most - mean) * fade), state.most)
-    steady = np.minimum(quotient(state.most, most), 1.0) ** _GROWTH
+    steady = quotient(np.minimum(state.most, most), most) ** _GROWTH
     seconds = np.where(begun, 0.0, state.demand.seconds * fade)
     faded = state.demand._replace(seconds=seconds, age=state.demand.age * fade)
     starts = mix.update(mix.faded(state.starts, elapsed), state.label, usage.pods - state.pods, state.at_us == 0)

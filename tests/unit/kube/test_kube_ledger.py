@@ -57,9 +57,8 @@ def _uid(message: PodFacts | NodeFacts) -> str:
 def mirror(version: int) -> dict[str, Any]:
     """Return the mirror of a static pod, as the kubelet makes it."""
     thing = pod("proxy", version, uid="0a1b2c3d-0000-4000-8000-00000000000f")
-    digest = {"kubernetes.io/config.mirror": STATIC, "kubernetes.io/config.hash": STATIC}
     owner = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n", "controller": True}
-    thing["metadata"] |= {"annotations": digest, "ownerReferences": [owner]}
+    thing["metadata"] |= {"annotations": {"kubernetes.io/config.mirror": STATIC}, "ownerReferences": [owner]}
     return thing
 
 
@@ -76,14 +75,10 @@ def test_a_static_pod_has_the_uid_of_its_control_group_and_comes_again_when_its_
 
 
 def test_the_annotation_of_a_mirror_counts_for_what_belongs_to_a_node_alone() -> None:
-    changes: list[dict[str, Any]] = [
-        {"ownerReferences": []},
-        {"annotations": {"kubernetes.io/config.mirror": "u-of-another-pod"}},
-        {"annotations": None},
-        {"annotations": {"kubernetes.io/config.mirror": 3}},
-        {"ownerReferences": [{"name": "n1"}]},
-    ]
-    for change in changes:
+    changed_owners: list[Any] = [[], [{"name": "n1"}]]
+    changed_digests: list[Any] = [{"kubernetes.io/config.mirror": digest} for digest in ("u-of-another-pod", 3)]
+    changes = [{"ownerReferences": each} for each in changed_owners]
+    for change in [*changes, *({"annotations": each} for each in [None, *changed_digests])]:
         thing = mirror(3)
         thing["metadata"] |= change
         assert hear(ledger.pods(), changed(thing)) == [(thing["metadata"]["uid"], 3, False)]

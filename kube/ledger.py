@@ -67,7 +67,7 @@ class Ledger(Generic[Facts]):
             resource: What the API calls these objects.
             kind: Message about one.
             convert: Makes it from the object, the time, and the core published before (empty: none).
-            identify: Returns a message's key, which is unique at any one time, and uid, which is unique for ever.
+            identify: Returns a message's key, which is unique at any one time, and uid.
             uid: Returns that uid from the metadata of an object.
         """
         self.resource, self.version = resource, 0

@@ -9,7 +9,7 @@ from kube.node import own
 from schemas import workload as workloads
 from schemas.messages.facts import UNBOUND, PodFacts
 
-_MIRROR = "kubernetes.io/config.mirror"
+MIRROR = "kubernetes.io/config.mirror"  # annotation of the mirror of a static pod
 _OF_FILE = re.compile("[0-9a-f]{32}")
 
 
@@ -23,7 +23,7 @@ def uid(metadata: Mapping[str, Any]) -> str:
     '0a1b-2c3d'
     """
     try:
-        mirrored = str(metadata["annotations"][_MIRROR])
+        mirrored = str(metadata["annotations"][MIRROR])
         is_mirror = of_file(mirrored) and any(each["kind"] == "Node" for each in metadata["ownerReferences"])
     except (KeyError, TypeError):  # there is none, or something else in its place
         is_mirror = False

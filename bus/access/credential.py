@@ -55,9 +55,9 @@ class Credential:
         self.may_publish = lru_cache(_SUBJECTS_REMEMBERED)(self._may_publish)
         self._take(*_read(file))
 
-    def _take(self, jwt: str, seed: str, claims: dict[str, Any]) -> None:
+    def _take(self, jwt: str, key: Any, claims: dict[str, Any]) -> None:
         own = claims.get("nats") or {}
-        self._jwt, self._seed, self.user = jwt, seed, str(claims.get("name") or "unnamed")
+        self._jwt, self._key, self.user = jwt, key, str(claims.get("name") or "unnamed")
         self.publish: tuple[str, ...] = tuple((own.get("pub") or {}).get("allow") or ())
         self.subscribe: tuple[str, ...] = tuple((own.get("sub") or {}).get("allow") or ())
         largest = own.get("payload")
@@ -78,12 +78,7 @@ class Credential:
             self._take(*_read(self.file))
         except Unusable as error:
             raise nats.errors.Error(str(error)) from error
-        import nkeys  # type: ignore[import-untyped] # noqa: PLC0415 # has no type hints; only who signs needs it
-
-        try:
-            signature: bytes = nkeys.from_seed(bytearray(self._seed.encode())).sign(nonce.encode())
-        except (nkeys.NkeysError, ValueError) as error:
-            raise nats.errors.Error(f"{self.file}: its seed is damaged; issue it again, or copy it again") from error
+        signature: bytes = self._key.sign(nonce.encode())
         return base64.b64encode(signature)
 
     def jwt(self) -> bytearray:
@@ -117,12 +112,14 @@ class Credential:
         )
 
 
-def _read(file: Path) -> tuple[str, str, dict[str, Any]]:
-    """Return claims as signed, seed of the key, and claims.
+def _read(file: Path) -> tuple[str, Any, dict[str, Any]]:
+    """Return claims as signed, the key that signs, and claims.
 
     Raises:
         Unusable: The file cannot be read, anybody can read it, or it holds no credential.
     """
+    import nkeys  # type: ignore[import-untyped] # noqa: PLC0415 # has no type hints; only who has a credential needs it
+
     try:
         mode = file.stat().st_mode
         lines = file.read_text().splitlines()
@@ -139,6 +136,7 @@ def _read(file: Path) -> tuple[str, str, dict[str, Any]]:
         )
         part = jwt.split(".")[1]
         claims = dict(json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))))
-    except (RuntimeError, StopIteration, LookupError, ValueError, TypeError) as error:
+        key = nkeys.from_seed(bytearray(seed.encode()))
+    except (nkeys.NkeysError, RuntimeError, StopIteration, LookupError, ValueError, TypeError) as error:
         raise Unusable(f"nats credentials: {file} holds no NATS credential; {_REMEDY}") from error
-    return jwt, seed, claims
+    return jwt, key, claims

@@ -24,7 +24,6 @@ from spazio.simulation.scenario import Scenario, Unreadable
 
 _ARRIVAL_SECONDS, _BATCH_SECONDS, _SECONDS = 60.0, 60.0, 300.0
 _OVER = ("Succeeded", "Failed")
-_MIRROR = "kubernetes.io/config.mirror"  # annotation of static pods
 Object = dict[str, Any]
 Table = dict[str, Any]
 
@@ -44,7 +43,7 @@ async def read(settings: Kube) -> Scenario:
     try:
         nodes = [node.facts(each, at_us=0, price_label=settings.price_label) for each in listed[0]]
         static = {
-            each["metadata"]["uid"] for each in listed[1] if _MIRROR in (each["metadata"].get("annotations") or {})
+            pod.uid(each["metadata"]) for each in listed[1] if pod.MIRROR in (each["metadata"].get("annotations") or {})
         }
         return of(nodes, [pod.facts(each, at_us=0) for each in listed[1]], static)
     except Unreadable:

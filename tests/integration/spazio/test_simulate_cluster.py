@@ -27,7 +27,8 @@ def node(name: str) -> dict[str, Any]:
 
 def static(name: str) -> dict[str, Any]:
     made = pod(name, 3)
-    made["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "x"}
+    made["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "8a7d6c5b4a39281706f5e4d3c2b1a098"}
+    made["metadata"]["ownerReferences"] = [{"kind": "Node", "name": "n1", "uid": "n", "controller": True}]
     return made
 
 

@@ -59,9 +59,13 @@ async def test_a_service_comes_back_as_often_as_its_server_with_tls_is_killed(
             assert await comes_back(client)
 
 
-def break_off(port: int) -> None:
-    """Greet one client as a server that ends within the handshake."""
-    with socket.create_server(("127.0.0.1", port)) as listening:
+def breaking_off(port: int) -> asyncio.Task[None]:
+    """Listen from now on, and greet one client as a server that ends within the handshake."""
+    return asyncio.create_task(asyncio.to_thread(break_off, socket.create_server(("127.0.0.1", port))))
+
+
+def break_off(listening: socket.socket) -> None:
+    with listening:
         listening.settimeout(20)
         link, _ = listening.accept()
         with link:
@@ -75,7 +79,7 @@ async def test_a_service_that_starts_while_its_server_ends_connects_to_the_next_
 ) -> None:
     running.kill()
     settings = running.settings("cache", nats_ca=str(tmp_path / "keys" / "ca.crt"))
-    broken = asyncio.create_task(asyncio.to_thread(break_off, running.port))
+    broken = breaking_off(running.port)
     dialling = asyncio.create_task(connection.dial(settings, "test"))
     await asyncio.wait_for(broken, 10)
     await asyncio.to_thread(running.start)
@@ -95,9 +99,9 @@ async def test_a_probe_by_another_authority_than_the_servers_ends(running: Secur
 
 async def test_a_client_whose_handshake_was_broken_off_can_be_closed(running: Secured) -> None:
     running.kill()
-    broken = asyncio.create_task(asyncio.to_thread(break_off, running.port))
+    broken = breaking_off(running.port)
     client = connection.Connection()
-    while not broken.done():
-        with contextlib.suppress(OSError):
-            await client.connect(f"tls://127.0.0.1:{running.port}", allow_reconnect=False)
+    with contextlib.suppress(OSError):
+        await client.connect(f"tls://127.0.0.1:{running.port}", allow_reconnect=False)
+    await broken
     await asyncio.wait_for(client.close(), 5)

@@ -1,6 +1,7 @@
 """Credentials on a real server: issued once, rotated without downtime, revoked, refused with a reason; and TLS."""
 
 import asyncio
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,7 @@ async def test_a_stranger_and_one_without_a_credential_are_refused_at_once_with_
         (lambda file: file.write_text("nonsense"), "holds no NATS credential"),
         (lambda file: file.write_bytes(b"\xff\xfe"), "is no text"),
         (lambda file: file.write_text("\n".join(file.read_text().splitlines()[:4])), "holds no NATS credential"),
+        (lambda file: file.write_text(re.sub("(?m)^(SU.{20}).*", r"\1", file.read_text())), "holds no NATS credential"),
     ],
 )
 async def test_a_credential_that_cannot_be_used_is_named_with_the_reason(

@@ -53,6 +53,10 @@ class Server:
         return self.health.problems.get("kubernetes write mid", "")
 
 
+def outcomes(name: str) -> float:
+    return REGISTRY.get_sample_value("spazio_kube_writes_total", {"what": "mid", "outcome": name}) or 0.0
+
+
 async def test_one_object_that_is_refused_hinders_no_other() -> None:
     server = Server()
     server.troubles["b"] = answer.Invalid("b is invalid")
@@ -109,7 +113,10 @@ async def test_what_need_not_be_written_any_more_fails_no_more() -> None:
 async def test_an_object_that_is_gone_or_that_somebody_else_has_just_changed_is_no_trouble() -> None:
     server = Server()
     server.troubles = {"a": answer.Missing("gone"), "b": answer.Conflict("changed")}
+    before = [outcomes(each) for each in ("gone", "raced", "missing", "conflict")]
     await server.write("a", "b", "c")
+    after = [outcomes(each) for each in ("gone", "raced", "missing", "conflict")]
+    assert [now - then for now, then in zip(after, before, strict=True)] == [1, 1, 0, 0], "an alert counts the others"
     assert (server.gone, server.done, server.problem, server.writer.raced) == (["a"], ["c"], "", True)
     await server.write("c")
     assert not server.writer.raced

@@ -222,3 +222,10 @@ def test_an_empty_history_has_no_newest_row(tmp_path: Path) -> None:
     view.create(tmp_path)
     with view.connect(tmp_path) as connection, pytest.raises(selection.Unselectable, match="no rows yet"):
         selection.newest(tmp_path, connection)
+
+
+def test_a_range_may_end_with_the_calendar_and_no_number_of_days_is_too_large_to_be_refused() -> None:
+    period = selection.parse("2026-01-01T00:00Z", "9999-12-31T23:59:59-12:00", 0)
+    assert selection.spoken(period) == "from 2026-01-01T00:00:00Z to 9999-12-31T23:59:59Z"
+    with pytest.raises(selection.Unselectable, match="is no time"):
+        selection.parse("9" * 400 + "d", None, 0)

@@ -188,3 +188,12 @@ async def test_a_service_that_says_it_is_dead_is_not_well() -> None:
     finally:
         monitor.close()
     assert not await probe.page(monitor.address)
+
+
+async def test_pages_are_served_at_an_address_of_version_6_too() -> None:
+    monitor = Monitor("::1", 0, Health(), lambda: True)
+    try:
+        assert monitor.address.startswith("http://[::1]:")
+        assert await probe.page(monitor.address)
+    finally:
+        monitor.close()

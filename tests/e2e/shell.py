@@ -11,7 +11,9 @@ from pathlib import Path
 _END = "\f"  # of what one script prints
 
 
-def typed(scripts: Iterable[str], folder: Path, environ: Mapping[str, str], *, seconds: float = 180) -> list[str]:
+def typed(
+    scripts: Iterable[str], folder: Path, environ: Mapping[str, str], *, seconds: float = 180, log: Path | None = None
+) -> list[str]:
     """Type scripts into one shell, and return what each printed; a command that fails ends it and the test.
 
     Args:
@@ -19,6 +21,7 @@ def typed(scripts: Iterable[str], folder: Path, environ: Mapping[str, str], *, s
         folder: Where the shell starts.
         environ: Its whole environment.
         seconds: When it is ended, with all that it has started.
+        log: Of what the scripts ask; shown if one of them fails.
     """
     # Not through a pipe, whose end would come only when all that it has started in the background has ended.
     with tempfile.TemporaryFile("w+") as output:
@@ -36,5 +39,5 @@ def typed(scripts: Iterable[str], folder: Path, environ: Mapping[str, str], *, s
                 os.killpg(shell.pid, signal.SIGTERM)
         output.seek(0)
         printed = output.read()
-        assert shell.returncode == 0, printed
+        assert shell.returncode == 0, printed + (log.read_text() if log else "")
     return printed.split(_END)

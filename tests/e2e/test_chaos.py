@@ -8,7 +8,7 @@ from tests.e2e import chaos
 
 _NODES = 150
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = [pytest.mark.slow, pytest.mark.paired]
 
 
 @pytest.mark.parametrize(("cluster", "seconds"), [(False, 45), (True, 30)], ids=["one server", "cluster of three"])

@@ -22,7 +22,7 @@ class Health:
 
     Attributes:
         problems: Reason by part.
-        dead: Parts without which the service does nothing; a restart of the process may repair them.
+        dead: Parts without which the service does nothing.
     """
 
     def __init__(self) -> None:

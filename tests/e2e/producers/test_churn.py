@@ -2,9 +2,10 @@
 
 Both measure the same machine at the same moments. A container works for a second when it starts, as an application
 does, and takes a small share of a CPU from then on. Counts of pods are compared with the truth: a container runs from
-when the engine says so, until it has noted that it ends and the engine has seen it. First come pods that stay, one
-at a time, so that their cost can be learned; then bursts that are over before anything settles, and bursts that stay
-for a while.
+when the engine says so, until it has noted that it ends and the engine has seen it. From when the engine is asked to
+start it, it may count, since it has a process that waits to be let go; on a slow machine that takes seconds. First
+come pods that stay, one at a time, so that their cost can be learned; then bursts that are over before anything
+settles, and bursts that stay for a while.
 """
 
 import itertools
@@ -117,11 +118,13 @@ def listening(running: Up) -> Iterator[Ears]:
 class Life(NamedTuple):
     """A container, in seconds of CLOCK_BOOTTIME; infinite: not yet.
 
-    The engine says `started` when the kernel may run it, which on a saturated machine is seconds before its first
-    instruction, and `finished` when it has seen its end, of which its last instruction is the earliest sign.
+    The engine is `asked` to start it, makes its process, and lets that go when all is prepared. The engine says
+    `started` when the kernel may run it, which on a saturated machine is seconds before its first instruction, and
+    `finished` when it has seen its end, of which its last instruction is the earliest sign.
     """
 
     container: str
+    asked: float
     started: float
     first: float
     last: float
@@ -136,8 +139,8 @@ class Burst(NamedTuple):
 
     def running(self, moment: float) -> tuple[int, int]:
         """Return how many run at least and at most: who has noted that it ends is about to."""
-        begun = [life for life in self.lives if life.started <= moment]
-        return sum(moment < life.last for life in begun), sum(moment < life.finished for life in begun)
+        least = sum(life.started <= moment < life.last for life in self.lives)
+        return least, sum(life.asked <= moment < life.finished for life in self.lives)
 
 
 class Story(NamedTuple):
@@ -160,31 +163,32 @@ class Story(NamedTuple):
         return False
 
 
-def start(engine: Dockerd, title: str, count: int, milliseconds: int) -> list[tuple[str, str]]:
-    """Start containers at once; returns their names and ids."""
+def start(engine: Dockerd, title: str, count: int, milliseconds: int) -> list[tuple[str, str, float]]:
+    """Start containers at once; returns their names and ids, and when the engine was asked."""
 
-    def launch(index: int) -> tuple[str, str]:
+    def launch(index: int) -> tuple[str, str, float]:
         name = f"{title}-{index}"
         container = engine.create("/tick", f"/out/{name}", *map(str, (milliseconds, BUSY_MS, PERCENT)), name=name)
+        asked = boottime()
         engine.start_container(container)
-        return name, container
+        return name, container, asked
 
     with ThreadPoolExecutor(count) as pool:
         return list(pool.map(launch, range(count)))
 
 
-def life(engine: Dockerd, name: str, container: str) -> Life:
+def life(engine: Dockerd, name: str, container: str, asked: float) -> Life:
     """Return what a container has noted, and what the engine says of it."""
     times, since = Times(engine.out / name), time.time() - boottime()
     state = json.loads(engine.ask("GET", f"/containers/{container}/json"))["State"]
     started, finished = (datetime.fromisoformat(state[key]).timestamp() - since for key in ("StartedAt", "FinishedAt"))
     first, last = ((noted or math.inf) / 1e9 for noted in (times.began, times.ended))
-    return Life(container, started, first, last, math.inf if state["Running"] else finished)
+    return Life(container, asked, started, first, last, math.inf if state["Running"] else finished)
 
 
 def tell(engine: Dockerd, holding: Ears, learning: Ears) -> list[Burst]:
     """Start all containers, and wait until the last of a burst has ended."""
-    started: dict[str, list[tuple[str, str]]] = {}
+    started: dict[str, list[tuple[str, str, float]]] = {}
 
     def settle(seconds: float) -> None:
         time.sleep(1.5)  # until what just happened can have been reported
@@ -202,7 +206,7 @@ def tell(engine: Dockerd, holding: Ears, learning: Ears) -> list[Burst]:
         burst(f"short-{count}", count, SHORT_MS)
     for count in BURSTS:
         burst(f"long-{count}", count, LONG_MS + 300 * count)
-        for _, container in started[f"long-{count}"]:
+        for _, container, _ in started[f"long-{count}"]:
             engine.wait(container)
         settle(2)
     return [Burst(title, [life(engine, *our) for our in ours]) for title, ours in started.items()]

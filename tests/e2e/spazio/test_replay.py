@@ -1,6 +1,9 @@
 """Simulated nodes and replay as a user runs them."""
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +70,26 @@ def test_a_recording_that_turns_out_unusable_on_the_way_ends_with_its_reason(tmp
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("sign", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_replay_that_is_ended_reports_what_it_has_sent_and_has_the_status_of_the_signal(
+    tmp_path: Path, sign: signal.Signals, status: int
+) -> None:
+    trace, folder = tmp_path / "trace.csv", tmp_path / "data"
+    lines = [f"n,{1_700_000_000 + second},0.4" for second in range(3600)]
+    trace.write_text("\n".join(["node,seconds,cpu_util", *lines]) + "\n")
+    options = ("--speed", "1", "--history-flush-seconds", "1", "--cpus", "8", "--memory-bytes", "16000000000", "--json")
+    command = [sys.executable, "-m", "spazio", "replay", str(trace), "--data-dir", str(folder), *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as replay:
+        until(lambda: [*folder.glob("replay/*/history/samples/date=2*")], 60, "rows")
+        replay.send_signal(sign)
+        shown, _ = replay.communicate(timeout=60)
+    assert replay.returncode == status
+    document = json.loads(shown)
+    assert not document["whole"]
+    assert 0 < document["samples"] < 3600
+
+
+@pytest.mark.slow
 def test_a_replay_without_sizes_ends_before_any_server_starts(tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text("node,seconds,cpu_util\nn,1700000000,0.4\n")
@@ -100,6 +123,7 @@ def test_a_replay_leaves_out_bad_rows_only_on_request(tmp_path: Path) -> None:
     assert answer.returncode == 0, answer.stderr
     document = json.loads(answer.stdout)
     assert (document["samples"], document["faulty"]) == (90, 1)
+    assert not {each.name for each in Path(document["history"]).parent.iterdir()} & {"nats", "credentials", "work"}
     statement = "SELECT node, count(*) AS n, min(at_us) AS first FROM availability GROUP BY node ORDER BY node"
     result = spazio("sql", statement, "--json", "--history-dir", document["history"])
     counted = json.loads(result.stdout)

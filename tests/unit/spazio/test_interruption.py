@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -131,6 +132,19 @@ def test_a_comparison_that_is_ended_ends_the_runs_of_its_workers(
     while [pid for pid in workers if Path("/proc", pid).exists()]:
         threading.Event().wait(0.1)  # one whose parent was killed ends by itself
     assert [*out.iterdir()] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sign", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_table_that_is_ended_before_its_server_answers_has_the_status_of_the_signal(
+    tmp_path: Path, sign: signal.Signals, status: int
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"nats://127.0.0.1:{silent.getsockname()[1]}"
+        command = run("top", "--once", "--nats", address, "--data-dir", tmp_path)
+        silent.settimeout(60)
+        with silent.accept()[0]:  # it waits for a greeting
+            assert interrupted(command, sign)[:2] == (status, "")
 
 
 @pytest.mark.slow

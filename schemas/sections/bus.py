@@ -195,8 +195,8 @@ class Http(Section):
     hung_seconds: Seconds = Field(
         30,
         description="Seconds for which a service may neither answer nor compute. Then `up` kills and restarts it, and "
-        "a service whose event loop stands still ends by itself, so that any supervisor restarts it. The default is "
-        "longer than it takes to replace a lost connection.",
+        "a service whose event loop stands still ends by itself, so that any supervisor restarts it. A server that "
+        "does not answer is no reason.",
     )
     busy_seconds: Seconds = Field(
         300,

@@ -1,4 +1,4 @@
-"""No bytes from outside crash, hang or bloat what reads them: cases once found, and new ones for 10 seconds each.
+"""No bytes from outside crash, hang or bloat what reads them: cases once found, and new ones for 5 seconds each.
 
 SPAZIO_FUZZ_SECONDS sets another time; `python -m tests.fuzz TARGET 600` looks for longer.
 """
@@ -12,7 +12,7 @@ import pytest
 from tests.fuzz import session
 from tests.fuzz.targets import TARGETS
 
-_SECONDS = float(os.environ.get("SPAZIO_FUZZ_SECONDS") or 10)
+_SECONDS = float(os.environ.get("SPAZIO_FUZZ_SECONDS") or 5)
 _CASES = sorted(path for path in session.FOUND.glob("*/*") if path.is_file())
 
 

@@ -127,7 +127,12 @@ class Tree:
             if (pod := result[1]).containers or pod.key not in pods:
                 pods[pod.key] = pod
         for key, paths in strays.items():
-            pods[key] = self._pod(key, paths, paths, _running(self._pauses(paths)))
+            own = pods.get(key)
+            inner = own.containers if own is not None else ()
+            outer = own.paths if own is not None and inner else ()  # else it is empty
+            containers = [*(f"{self._root}/{path}" for path in inner), *paths]
+            all_paths = [*(f"{self._root}/{path}" for path in outer), *paths]
+            pods[key] = self._pod(key, all_paths, containers, _running(self._pauses(containers)))
         self._examined = examined
         return self._split(list(pods.values()))
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from producers.pods import meter
 from producers.pods.census import Pod
 from producers.pods.meter import Counters, CpuQuota, Layout, Meter
-from producers.source import clip, rate
+from producers.source import clip
 from schemas.messages.telemetry import OLD_SECONDS
 
 _NOTHING = Counters(0, None, 0, 0, 0)
@@ -41,20 +41,18 @@ class Gauge:
 
     Args:
         layout: Mounts of the controllers.
-        paths: The pod's cgroups, as `Pod.paths`.
         keep: Whether files may stay open.
         since: Time (CLOCK_MONOTONIC in nanoseconds) at which the pod did not exist yet, so that its counters started
             at 0 after it; None: unknown.
     """
 
-    def __init__(self, layout: Layout, paths: tuple[str, ...], *, keep: bool, since: int | None) -> None:
-        self._layout, self._paths, self._keep = layout, paths, keep
-        self._meters = [Meter(layout, path, keep=keep) for path in paths]
+    def __init__(self, layout: Layout, *, keep: bool, since: int | None) -> None:
+        self._layout, self._keep = layout, keep
+        self._meters: dict[str, Meter] = {}
+        self._before: dict[str, Counters] = {}
         self._quotas: dict[str, CpuQuota] = {}
         self._held: dict[str, int] = {}
-        self._before = None if since is None else _NOTHING
-        self._at = since or 0
-        self._since = since
+        self._at = self._since = since
 
     def age_seconds(self, now: int) -> int:
         """Return the age of the pod, at most `OLD_SECONDS`; a pod that started before the agent counts as old.
@@ -80,25 +78,35 @@ class Gauge:
             OSError: A file exists but cannot be read.
             ValueError: It is malformed.
         """
-        counters = _sum([each.read() for each in self._meters])
+        if self._meters.keys() != set(pod.paths):
+            meters = self._meters
+            self._meters = {path: meters.get(path) or Meter(self._layout, path, keep=self._keep) for path in pod.paths}
+        readings = {path: each.read() for path, each in self._meters.items()}
         held = self._hold(pod)
-        before, elapsed = self._before, now - self._at
-        if counters.cpu is None and counters.memory is None and (before is None or before.cpu is not None):
+        before, at = self._before, self._at
+        present = {path: each for path, each in readings.items() if each.cpu is not None or each.memory is not None}
+        if not present and (not before or any(each.cpu is not None for each in before.values())):
             return None
-        self._before, self._at = counters, now
-        if before is None or elapsed <= 0:
-            return Usage(None, counters.memory, None, None, None, None, 0, held, self.age_seconds(now))
-        if (counters.cpu or 0) < (before.cpu or 0):
-            before = _NOTHING  # a new cgroup has the same path
-        spent = (counters.cpu or 0) - (before.cpu or 0)
+        # What a cgroup had used before it could not be read for a moment is still no new usage.
+        kept = {path: counters for path, counters in before.items() if path in readings}
+        self._before, self._at = kept | (present or readings), now
+        memory = _total(each.memory for each in present.values())
+        if at is None or now <= at:
+            return Usage(None, memory, None, None, None, None, 0, held, self.age_seconds(now))
+        elapsed = now - at
+        grown = [_since(before.get(path, _NOTHING), counters) for path, counters in present.items()]
+        spent = _total(growth.cpu for growth in grown)
+        # Waiting times of several cgroups overlap: the longest counts.
+        pressures = zip(*(growth[2:] for growth in grown), strict=True)
+        cpu, some_memory, io = (_share(column, elapsed) for column in pressures) if grown else (None, None, None)
         return Usage(
-            None if counters.cpu is None or before.cpu is None else spent / elapsed,
-            counters.memory,
-            _share(before.cpu_pressure, counters.cpu_pressure, elapsed),
-            _share(before.memory_pressure, counters.memory_pressure, elapsed),
-            _share(before.io_pressure, counters.io_pressure, elapsed),
-            None if held is None else clip(held / max(elapsed, spent + held, 1)),
-            spent,
+            None if spent is None else spent / elapsed,
+            memory,
+            cpu,
+            some_memory,
+            io,
+            None if held is None else clip(held / max(elapsed, (spent or 0) + held, 1)),
+            spent or 0,
             held,
             self.age_seconds(now),
         )
@@ -109,10 +117,10 @@ class Gauge:
         A pod and its containers may each have a quota, which mostly throttle at the same time: the larger of the pod's
         time and its containers' sum counts.
         """
-        has_previous = self._before is not None
-        if all(each.idle for each in self._meters) and has_previous:
+        has_previous = self._at is not None
+        if all(each.idle for each in self._meters.values()) and has_previous:
             return 0 if self._held else None
-        wanted = dict.fromkeys((*self._paths, *pod.containers))
+        wanted = dict.fromkeys((*pod.paths, *pod.containers))
         self._quotas = {
             path: self._quotas.get(path) or CpuQuota(self._layout, path, keep=self._keep) for path in wanted
         }
@@ -123,30 +131,24 @@ class Gauge:
         self._held = {path: total for path, total in (self._held | totals).items() if path in wanted}
         if not totals:
             return None
-        whole = sum(growth.get(path, 0) for path in self._paths)
+        whole = sum(growth.get(path, 0) for path in pod.paths)
         return max(whole, sum(growth.get(path, 0) for path in pod.containers))
 
 
-def _sum(readings: list[Counters]) -> Counters:
-    """Add the usage of several cgroups of one pod; of their waiting times, which overlap, the longest counts."""
-    if len(readings) == 1:
-        return readings[0]
-    cpu, memory, *pressures = zip(*readings, strict=True)
-    return Counters(_total(cpu), _total(memory), *(max(_present(column), default=None) for column in pressures))
+def _since(before: Counters, after: Counters) -> Counters:
+    """Return the growth of one cgroup's counters, None for one that is unknown; `memory` is of no use."""
+    if (after.cpu or 0) < (before.cpu or 0):
+        before = _NOTHING  # a new cgroup has the same path
+    grown = (None if old is None or new is None else new - old for old, new in zip(before, after, strict=True))
+    return Counters(*grown)
 
 
 def _total(values: Iterable[int | None]) -> int | None:
-    present = _present(values)
+    present = [value for value in values if value is not None]
     return sum(present) if present else None
 
 
-def _present(values: Iterable[int | None]) -> list[int]:
-    return [value for value in values if value is not None]
-
-
-def _share(before: int | None, after: int | None, elapsed: int) -> float | None:
-    """Return the ratio of a growth in microseconds to a time in nanoseconds."""
-    if before is None or after is None:
-        return None
-    growth = rate(before, after, elapsed / 1000)
-    return None if growth is None else clip(growth)
+def _share(growths: Iterable[int | None], elapsed: int) -> float | None:
+    """Return the ratio of the longest of some times in microseconds to a time in nanoseconds."""
+    longest = max((growth for growth in growths if growth is not None and growth >= 0), default=None)
+    return None if longest is None else clip(longest / (elapsed / 1000))

@@ -67,7 +67,7 @@ class Reader:
         self._descriptors = descriptors - _RESERVE
         self._identity = {"v": VERSION, "node": node, "boot": boot}
         self._tree: Path | None = None
-        self._gauges: dict[tuple[str, ...], Gauge] = {}
+        self._gauges: dict[str, Gauge] = {}
         self._previous_pods: set[str] = set()  # pods of the previous reading
         self._before: Reading | None = None
         self._excess: list[float] = []
@@ -146,19 +146,19 @@ class Reader:
         open_files = sum(gauge.files for gauge in gauges.values())
         used: list[tuple[Pod, Usage]] = []
         for number, pod in enumerate((*running, *account.idle[:MAXIMUM_PODS])):
-            gauge = gauges.get(pod.paths)
+            gauge = gauges.get(pod.key)
             if gauge is None:
                 keep = open_files < self._descriptors
                 since = None if pod.key in previous else before
-                gauge = Gauge(self._layout, pod.paths, keep=keep, since=since)
-            self._gauges[pod.paths] = gauge
+                gauge = Gauge(self._layout, keep=keep, since=since)
+            self._gauges[pod.key] = gauge
             try:
                 usage = gauge.read(pod, self._clock.monotonic())
             except (OSError, ValueError, LookupError) as error:
                 self._failures.inc()
                 self._log_once("usage.unreadable", pod=pod.key, reason=repr(error))
                 continue
-            if pod.paths not in gauges:
+            if pod.key not in gauges:
                 open_files += gauge.files
             if number >= len(running):
                 continue

@@ -65,6 +65,44 @@ def test_containers_of_a_pod_outside_its_cgroup_are_added_up(modern: Host) -> No
     assert (line["cpu_pressure"], line["containers"]) == (0.2, 2)
 
 
+STRAY = f"system.slice/containerd.service/kubepods-burstable-pod{UID.replace('-', '_')}.slice:cri-containerd:"
+
+
+def test_what_a_pod_used_before_one_of_its_containers_came_or_went_is_no_usage_of_this_second(modern: Host) -> None:
+    old, other = f"{STRAY}{container(0)}", f"{STRAY}{container(1)}"
+    rig = Rig(modern)
+    modern.set(old, cpu=3600, pressures=(60, 0, 0))
+    rig.read()
+    modern.set(old, cpu=3600.1, pressures=(60.1, 0, 0))
+    modern.set(other, cpu=0.2)  # began since
+    line = lines(rig.block())[UID]
+    assert (line["cpu_cores"], line["cpu_pressure"]) == (pytest.approx(0.3), pytest.approx(0.1))
+    modern.set(old, cpu=3600.2, pressures=(60.2, 0, 0))
+    modern.sleep(1)
+    rig.census.take()
+    for file_ in (modern.root / other).iterdir():
+        file_.write_text("")  # ended since it was listed: the kernel reads nothing from the files of a removed cgroup
+    modern.remove(other)
+    block = rig.reader.read()
+    assert block is not None
+    line = lines(codec.decode(PodUsageBlock, block[1]))[UID]
+    assert (line["cpu_cores"], line["cpu_pressure"]) == (pytest.approx(0.1), pytest.approx(0.1))
+    modern.set(old, cpu=3600.4)
+    assert lines(rig.block())[UID]["cpu_cores"] == pytest.approx(0.2)
+
+
+def test_a_pod_with_a_container_in_its_cgroup_and_one_outside_of_it_uses_what_both_do(modern: Host) -> None:
+    inner, other = f"{SYSTEMD_POD}/{container(0)}", f"{STRAY}{container(1)}"
+    rig = Rig(modern)
+    for path in (SYSTEMD_POD, inner, other):
+        modern.set(path, cpu=10)
+    rig.read()
+    for path in (SYSTEMD_POD, inner, other):
+        modern.set(path, cpu=10.25)
+    line = lines(rig.block())[UID]
+    assert (line["cpu_cores"], line["memory_bytes"], line["containers"]) == (0.5, 160 * MIB, 1)
+
+
 def test_a_pod_that_has_gone_between_listing_and_reading_is_left_out_and_counted(host: Host) -> None:
     for n in (1, 2):
         host.set(f"docker/{container(n)}", cpu=1)

@@ -15,6 +15,7 @@ Uint64s = list[NDArray[np.uint64]]
 
 _QUOTE, _COMMA, _FIRST_PRINTABLE = b'",\x20'
 _WORD_BYTES = 8
+_LONGEST = 253  # bytes of a node's name; one that is longer would make the words of all names as many as its own
 # By number of a word's bytes that belong to the name: the word of ones in these bytes.
 _MASKS = np.array([(1 << 8 * used) - 1 for used in range(_WORD_BYTES + 1)], np.dtype("<u8"))
 
@@ -80,7 +81,7 @@ class NameList(Sequence[str]):
 
 
 def parse(sent: bytes) -> NameList | None:
-    """Return the names of a JSON array; None: it is no array of plain names, or is none at all.
+    """Return the names of a JSON array; None: it is no array of plain names that nodes can have, or is none at all.
 
     >>> list(parse(b'["a","bc"]')), parse(b'["a", 1]')
     (['a', 'bc'], None)
@@ -94,7 +95,8 @@ def parse(sent: bytes) -> NameList | None:
         return None
     if (begins[1:] != ends[:-1] + 3).any() or (text[ends[:-1] + 1] != _COMMA).any():
         return None
-    return NameList(sent, begins, ends - begins)
+    lengths = ends - begins
+    return NameList(sent, begins, lengths) if lengths.max() <= _LONGEST else None
 
 
 def split(body: bytes, key: bytes) -> tuple[bytes, NameList]:

@@ -1,6 +1,7 @@
 """Names that stay encoded are the names that a decoder finds, and a table of them finds what a dict finds."""
 
 import json
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -73,6 +74,19 @@ def test_rows_of_encoded_names_are_those_of_decoded_ones_while_nodes_come_and_go
         assert rows.rows(listed).tolist() == rows.rows(names).tolist()
     rows.row('a name with a "quote"')  # no table takes it
     assert rows.rows(listed).tolist() == rows.rows(names).tolist()
+
+
+def test_one_name_of_any_length_takes_no_more_memory_than_itself() -> None:
+    body = encoded({"Pod": POD, "Nodes": None, "NodeNames": ["a"] * 5_000 + ["b" * 20_000]})
+    rows = Rows()
+    rows.row("a")
+    tracemalloc.start()
+    try:
+        asked = rows.rows(wire.question(body).names)
+        assert tracemalloc.get_traced_memory()[1] < 100 * len(body)
+    finally:
+        tracemalloc.stop()
+    assert set(asked[:-1].tolist()) == {rows.find("a")} != {asked[-1]}
 
 
 POD = {"metadata": {"name": "p", "uid": "u", "annotations": {"x": '"NodeNames":["y"]}'}}}

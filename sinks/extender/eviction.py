@@ -151,7 +151,7 @@ def _without(
             if bound is None:
                 continue
             gone[index] += 1
-            victim_counts[cluster_state.reserved.kind(bound.workload)][index] += 1
+            victim_counts[cluster_state.reserved.kind(bound.workload, bound.row)][index] += 1
             for resource, amount in bound.requests.items():
                 requested[resource][index] += amount
             for resource, amount in pod_sums.nonzero(bound.requests).items():

@@ -42,9 +42,9 @@ class ClassCapacities:
         self._reporting: Counter[str] = Counter()
         self._columns: OrderedDict[str, Array] = OrderedDict()
 
-    def __contains__(self, workload: str) -> bool:
+    def has(self, row: int, workload: str) -> bool:
         """Tell whether a node reports a class."""
-        return workload in self._reporting
+        return workload in self._by_row.get(row, ())
 
     def put(self, row: int, reported: Mapping[str, ClassRoom], *, mean: bool) -> None:
         """Store a node's report of all its classes.

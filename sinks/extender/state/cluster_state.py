@@ -216,7 +216,7 @@ class ClusterState:
             unseen=(assumed > MOSTLY_ASSUMED) & (states != UNKNOWN) & ~np.isnan(room),
             running=np.where(now_us - take["at"][rows] <= self._reported_us, running, 0.0),
             starting=take["starting"][rows],
-            reserved=self._reserved(pod.workload, rows),
+            reserved=self.reserved.taken(pod.workload, rows, room, requests=not self._always_mean),
             binding=Taken(self._binding, rows),
             allocatable=Columns(take, "allocatable:", resources, rows, take["facts"][rows] > 0),
             requested=requested,
@@ -286,11 +286,3 @@ class ClusterState:
         At most one pod: the ratio of kinds is estimated from the room that is left, which is little on a full node.
         """
         return np.minimum(self._classes.worth(workload, kind, rows), 1.0)
-
-    def _reserved(self, workload: str, rows: NDArray[np.intp]) -> Array:
-        """Return (nodes,) the reserved room, in pods of this class."""
-        total = np.zeros(len(rows))
-        for kind, column in self.reserved.columns():
-            taken = column[rows]
-            total += taken if kind == workload else taken * self._classes.worth(workload, kind, rows)
-        return total

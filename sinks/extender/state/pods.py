@@ -16,7 +16,7 @@ from kube import quantity
 from schemas.messages.facts import UNBOUND, PodFacts
 from sinks.extender import pod
 from sinks.extender.candidate import Container
-from sinks.extender.state.reserved import Reserved
+from sinks.extender.state.reserved import STATED, Reserved
 from sinks.extender.state.rows import Rows
 from sinks.extender.strategy import target_load_packing
 
@@ -75,8 +75,8 @@ class BoundPod:
 class Pods:
     """All pods, and their sums by node in columns of `rows`.
 
-    Columns: `requested:<resource>`, `nonzero:cpu`, `nonzero:memory`, `pods`, `recent`, and `starting`,
-    the pods on their way without those that are stuck.
+    Columns: `requested:<resource>`, `nonzero:cpu`, `nonzero:memory`, `pods`, `recent`, `starting`, the pods on their
+    way without those that are stuck, and `stated:cpu` and `stated:memory`, as `Reserved` says.
 
     Attributes:
         rows: Names and rows of nodes.
@@ -137,7 +137,7 @@ class Pods:
             BoundPod(
                 row=row,
                 workload=facts.workload,
-                kind=self.reserved.kind(facts.workload),
+                kind=self.reserved.kind(facts.workload, row),
                 version=facts.version,
                 requests=facts.requests,
                 cpu=expected(facts.requests, facts.limits),
@@ -213,7 +213,7 @@ class Pods:
         bound.stuck = stuck
 
     def _count(self, bound: BoundPod, sign: int) -> None:
-        self.reserved.add(bound.row, bound.kind, sign)
+        self.reserved.add(bound.row, bound.kind, sign, bound.requests)
         self.rows["recent"][bound.row] += sign * bound.cpu
         self.rows["starting"][bound.row] += sign
 
@@ -237,7 +237,7 @@ class Pods:
             self._count(bound, -1)
         # It counts until the node reports again; a pod that ended before the last report is not part of that report.
         if ended_us is not None and self._shown(bound) and ended_us >= self.reported_us[bound.row]:
-            self.gone.add(bound.row, self.gone.kind(bound.workload), 1)
+            self.gone.add(bound.row, self.gone.kind(bound.workload, bound.row), 1)
 
     def _sum(self, bound: BoundPod, sign: int) -> None:
         add(self.rows, bound.row, bound.requests, sign)
@@ -259,7 +259,8 @@ def nonzero(requests: Mapping[str, float]) -> dict[str, float]:
 
 def columns() -> dict[str, float]:
     """Return the columns that pods need, and their values in an empty row."""
-    return {"pods": 0.0, "recent": 0.0, "starting": 0.0, "nonzero:cpu": 0.0, "nonzero:memory": 0.0}
+    stated = {f"stated:{resource}": 0.0 for resource in STATED}
+    return {"pods": 0.0, "recent": 0.0, "starting": 0.0, "nonzero:cpu": 0.0, "nonzero:memory": 0.0, **stated}
 
 
 def expected(requests: Mapping[str, float], limits: Mapping[str, float] | None = None) -> float:

@@ -68,7 +68,7 @@ class ReservationTable:
             if reservation is not None and reservation.row == row and reservation.sequence < sequence:
                 self.drop(uid)
         for uid, held in message.pods.items():
-            self._take(uid, _Reservation(row, held, self.pods.reserved.kind(held.workload), sequence))
+            self._take(uid, _Reservation(row, held, self.pods.reserved.kind(held.workload, row), sequence))
 
     def gone(self, node: str, sequence: int) -> None:
         """Remove a node's reservations, since the bucket's message is deleted."""
@@ -219,7 +219,7 @@ class ReservationTable:
         return reservation.row
 
     def _count(self, reservation: _Reservation, sign: int) -> None:
-        self.pods.reserved.add(reservation.row, reservation.kind, sign)
+        self.pods.reserved.add(reservation.row, reservation.kind, sign, reservation.held.requests)
         self.rows["starting"][reservation.row] += sign
         pod_sums.add(self.rows, reservation.row, reservation.held.requests, sign)
         self.rows["recent"][reservation.row] += sign * pod_sums.expected(reservation.held.requests)

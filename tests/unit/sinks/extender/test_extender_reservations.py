@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from schemas.messages.placement import Held, Reservations
-from tests.support.extender.placement import SECOND, START, Bucket, Clock, Replica, asked, given, pod, report
+from tests.support.extender.placement import SECOND, START, Bucket, Clock, Replica, asked, given, node, pod, report
 
 NODES = ["a", "b"]
 
@@ -237,3 +237,31 @@ async def test_pods_that_are_not_ours_pass_and_hold_nothing(about: dict[str, Any
         0,
     )
     assert await replica.selector.prioritize(asked("p", **about), NODES) == {}
+
+
+@pytest.mark.parametrize("bound", [False, True], ids=["reserved", "bound, not running yet"])
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["of a class never seen", "of a class seen elsewhere"])
+async def test_a_large_pod_of_a_class_that_its_node_does_not_report_takes_what_it_requests(
+    bound: bool, elsewhere: bool
+) -> None:
+    replica = Replica(given(), Clock())
+    cluster_state, free, web = replica.cluster_state, {"cpu": 16.0, "memory": 2.0**36}, (160.0, 150.0)
+    for name in NODES:
+        cluster_state.describe(node(name, allocatable={**free, "pods": 250.0}))
+    cluster_state.report(report("a", START, 160.0, lower=150.0, classes={"web": web}, free=free))
+    if elsewhere:
+        seen = {"web": web, "large": (2.0, 1.6)}
+        cluster_state.report(report("b", START, 160.0, lower=150.0, classes=seen, free=free))
+    for name in ("large", *(f"web-{number}" for number in range(150))):
+        cluster_state.pods.hear(pod(name))
+    assert await replica.place("large", ["a"], workload="large", cpu="8") == "a"
+    if bound:
+        requests = {"cpu": 8.0, "memory": 2.0**30}
+        cluster_state.pods.hear(pod("large", 2, node="a", phase="Pending", workload="large", requests=requests))
+        cluster_state.reservations.settle("large")
+    placed = [await replica.place(f"web-{number}", ["a"], workload="web", cpu="10m") for number in range(150)]
+    # Half of what is free is left, and of a bound of 150 pods half of 160 are taken.
+    assert placed.count("a") == 70
+    cluster_state.pods.hear(pod("large", 3, node="a" if bound else "-", deleted=True))
+    cluster_state.reservations.settle("large")
+    assert [replica.cluster_state.rows[f"stated:{resource}"].max() for resource in ("cpu", "memory")] == [0.0, 0.0]

@@ -20,11 +20,14 @@ Object = Mapping[str, Any]
 def requests(pod: Object) -> dict[str, float]:
     """Return the pod's effective requests by resource, in base units.
 
+    A request of 0 is as none, and left out: the API server takes any number of them, of resources that exist nowhere.
+    Only for CPU and memory it differs, since kube-scheduler assumes something where none is stated.
+
     Raises:
         ValueError: A quantity cannot be read, or is less than 0.
     """
-    total = _stated(pod, "requests")
-    return quantity.plain(quantity.add(total, _amounts(pod["spec"], "overhead")))
+    total = quantity.add(_stated(pod, "requests"), _amounts(pod["spec"], "overhead"))
+    return quantity.plain({name: amount for name, amount in total.items() if amount or name in ("cpu", "memory")})
 
 
 def limits(pod: Object) -> dict[str, float]:

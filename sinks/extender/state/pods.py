@@ -246,7 +246,8 @@ class Pods:
 def add(rows: Rows, row: int, requests: Mapping[str, float], sign: int) -> None:
     """Add a pod's requests to its node's sums (sign 1), or subtract them (sign -1)."""
     for resource, amount in requests.items():
-        rows.count(f"requested:{resource}", row, sign * amount, sign)
+        if amount:  # a column for each resource that is named would take as much memory as somebody likes
+            rows.count(f"requested:{resource}", row, sign * amount, sign)
     for resource, amount in nonzero(requests).items():
         rows[f"nonzero:{resource}"][row] += sign * amount
     rows["pods"][row] += sign

@@ -182,7 +182,7 @@ def test_a_resize_under_way_counts_by_the_larger_amount(reason: str | None, cpu:
 def test_a_pod_of_more_resources_than_a_message_holds_is_refused(field: str) -> None:
     def containers(count: int) -> list[dict[str, Any]]:
         return [
-            {"name": f"c{index}", "resources": {"requests": {f"example.com/r{index}": "0"}}} for index in range(count)
+            {"name": f"c{index}", "resources": {"requests": {f"example.com/r{index}": "1"}}} for index in range(count)
         ]
 
     assert len(resource.requests({"spec": {field: containers(256)}})) == 256

@@ -58,6 +58,11 @@ def test_a_request_of_0_is_a_statement() -> None:
     assert result.containers == (Container(0, None), Container(None, None))
 
 
+def test_a_request_of_0_of_what_has_no_default_is_none() -> None:
+    result = pod.parse(made({"requests": {"cpu": "0", "example.com/x": "0", "example.com/y": "2"}}))
+    assert result.requests == {"cpu": 0, "example.com/y": 2}
+
+
 def test_init_containers_count_with_stand_ins_too() -> None:
     """The init container states 1 core and no memory, the container neither: max(0.1, 1), max(200, 200) MiB."""
     starter = {"name": "i", "resources": {"requests": {"cpu": "1"}}}

@@ -265,3 +265,12 @@ async def test_a_large_pod_of_a_class_that_its_node_does_not_report_takes_what_i
     cluster_state.pods.hear(pod("large", 3, node="a" if bound else "-", deleted=True))
     cluster_state.reservations.settle("large")
     assert [replica.cluster_state.rows[f"stated:{resource}"].max() for resource in ("cpu", "memory")] == [0.0, 0.0]
+
+
+def test_resources_of_which_a_pod_requests_nothing_take_no_memory() -> None:
+    replica = replica_with({"a": 1.0})
+    requests = {"cpu": 0.0, **{f"example.com/{number}": 0.0 for number in range(10)}}
+    replica.cluster_state.pods.hear(pod("p", node="a", requests=requests))
+    assert not any(f"requested:{resource}" in replica.cluster_state.rows for resource in requests)
+    replica.cluster_state.pods.hear(pod("p", 7, node="a", deleted=True))
+    assert replica.cluster_state.rows["pods"].max() == 0

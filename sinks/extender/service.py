@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from prometheus_client import Gauge
 
@@ -226,7 +227,7 @@ async def bind_pod(api: "Api", namespace: str, name: str, uid: str, node: str) -
         "metadata": {"name": name, "namespace": namespace, "uid": uid},
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     }
-    path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
     try:
         await api.send("POST", f"{path}/binding", binding)
     except answer.Trouble as trouble:

@@ -46,8 +46,7 @@ class PromotingSelector(Selector):
 
     async def filter(self, raw: Mapping[str, Any], names: Sequence[str]) -> Filtered:
         """Return the nodes that a pod may go to."""
-        uid, namespace = (_text(raw, field) for field in ("uid", "namespace"))
-        chosen = self._placing if self._promises.is_promoted(namespace) else self._shadow
+        uid, chosen = _text(raw, "uid"), self._present(raw)
         if self._chosen.pop(uid, chosen) is not chosen:
             self._switched(uid)
         self._chosen[uid] = chosen
@@ -70,7 +69,11 @@ class PromotingSelector(Selector):
         return await self._of(raw).preempt(raw, victims)
 
     def _of(self, raw: Mapping[str, Any]) -> Selector:
-        return self._chosen.get(_text(raw, "uid"), self._shadow)
+        """Return who answered the filter call; another replica did if it is not known here."""
+        return self._chosen.get(_text(raw, "uid")) or self._present(raw)
+
+    def _present(self, raw: Mapping[str, Any]) -> Selector:
+        return self._placing if self._promises.is_promoted(_text(raw, "namespace")) else self._shadow
 
 
 def _text(raw: Mapping[str, Any], field: str) -> str:

@@ -8,7 +8,7 @@ from sinks.extender.shadow import Ledger, ShadowSelector
 from sinks.extender.trust import promotion
 from sinks.extender.trust.promises import PromiseTracker
 from sinks.extender.trust.promotion import PromotingSelector
-from tests.support.extender.placement import START, Clock, Replica, asked, given, node, report
+from tests.support.extender.placement import START, Bucket, Clock, Replica, asked, given, node, report
 from tests.unit.sinks.extender.trust.test_promises import PROMOTING
 
 NAMES = ["a", "b"]
@@ -17,8 +17,8 @@ NAMES = ["a", "b"]
 class Promoting(Replica):
     """An extender that places pods of promoted namespaces."""
 
-    def __init__(self) -> None:
-        super().__init__(given(), Clock())
+    def __init__(self, bucket: Bucket | None = None) -> None:
+        super().__init__(given(), Clock(), bucket)
         own = given(**PROMOTING).extender
         self.accounts: list[Decision] = []
         self.promoted: set[str] = {"shop"}
@@ -60,6 +60,15 @@ async def test_a_pod_is_placed_or_passes_as_its_namespace_was_when_the_scheduler
     assert await either.either.prioritize(pod, NAMES) == {}
     assert list((await either.either.filter(pod, NAMES)).passing) == ["a"]
     assert either.switched == ["p", "p"]
+
+
+async def test_a_replica_scores_the_place_that_another_one_has_reserved() -> None:
+    bucket = Bucket()
+    one, other = Promoting(bucket), Promoting(bucket)
+    pod = asked("p", namespace="shop")
+    assert list((await one.either.filter(pod, NAMES)).passing) == ["a"]
+    other.store.listen()
+    assert await other.either.prioritize(pod, ["a"]) == {"a": 10}
 
 
 def test_promotion_in_another_mode_is_refused_with_what_to_do() -> None:

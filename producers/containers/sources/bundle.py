@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 _PATIENCE_SECONDS = 0.02
 _LONGEST = 4 << 20
-_TURNS = 10
+_CHECK_US = 3_000_000  # less than another source's report of the end may be old: a list says later that it runs again
 _GOES = inotify.MOVED_FROM | inotify.DELETE
 _FOLDER_MASK = inotify.CREATE | inotify.MOVED_TO | _GOES | inotify.ONLYDIR
 _BUNDLE_MASK = inotify.CLOSE_WRITE | inotify.MOVED_TO | inotify.ONLYDIR
@@ -42,6 +42,8 @@ class _Bundle:
     state: Event | None = None  # None: no event of it was reported
     named: bool = False
     watch: int = -1
+    process: str = ""  # its first process, once that is read
+    checked_us: int = 0
 
 
 class Bundle:
@@ -80,7 +82,6 @@ class Bundle:
             self._bundles = dict[str, _Bundle]()
             self._spaces = dict[str, tuple[int, int]]()  # watch and inode of folders of bundles or namespaces
             self._paths = dict[int, str]()  # by watch
-            self._turn = 0
             await inotify.attend(queue, self._take, self._rescan, self._rescan_seconds)
 
     def _rescan(self) -> None:
@@ -99,13 +100,12 @@ class Bundle:
         self._log_refusal(refusal, readable)
         for path in self._bundles.keys() - ids.keys():
             self._forget(self._bundles[path])
-        self._turn = (self._turn + 1) % _TURNS
         listed: dict[str, tuple[Identity, bool]] = {}
-        for index, (path, name) in enumerate(ids.items()):
+        for path, name in ids.items():
             bundle = self._bundles.get(path)
             if bundle is None:
                 bundle = self._find(path)
-            elif bundle.state == "started" and index % _TURNS == self._turn and not self._runs(path):
+            elif bundle.state == "started" and not self._runs(bundle):
                 bundle.state = "exited"
             elif bundle.state == "created" and Path(path, "init.pid").exists():
                 self._start(bundle)
@@ -118,7 +118,7 @@ class Bundle:
             return self._come(path)
         bundle = self._bundles[path] = _Bundle(path, Identity(_last(path)))
         self._read(bundle, complete=True)
-        bundle.state = "started" if self._runs(path) else "exited"
+        bundle.state = "started" if self._runs(bundle) else "exited"
         return bundle
 
     def _names(self, path: str) -> list[str]:
@@ -241,12 +241,17 @@ class Bundle:
         else:
             bundle.named = True
 
-    def _runs(self, path: str) -> bool:
-        """Return whether the process of a bundle exists; true if processes of the host are not visible."""
-        if self._proc is None or not _sees_all(self._proc):
+    def _runs(self, bundle: _Bundle) -> bool:
+        """Return whether the process of a bundle exists, or did lately; true where the host's are not visible."""
+        now = self._now()
+        if now < bundle.checked_us + _CHECK_US or self._proc is None or not _sees_all(self._proc):
             return True
+        bundle.checked_us = now
         try:
-            return (self._proc / Path(path, "init.pid").read_text().strip()).exists()
+            if bundle.process and (self._proc / bundle.process).exists():
+                return True
+            bundle.process = Path(bundle.path, "init.pid").read_text().strip()
+            return (self._proc / bundle.process).exists()
         except (OSError, ValueError):
             return True
 

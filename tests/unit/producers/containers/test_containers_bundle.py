@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from producers.containers import spec
+from producers import clock as grid
+from producers.containers import lifetime, spec
 from producers.containers.sources import bundle, damage
 from producers.containers.sources.bundle import Bundle
 from producers.containers.sources.source import Identity
@@ -187,6 +188,44 @@ async def test_what_a_killed_runtime_left_behind_does_not_run(tasks: Path, tmp_p
         assert (heard.running, set(heard.listings[-1][1])) == ({A}, {A, B})
         (tmp_path / "proc/17").rmdir()
         await heard.until(lambda: not heard.running)
+
+
+class Clock(grid.System):
+    """A clock that stands still until it is moved."""
+
+    now_us = 1_000_000_000
+
+    def boottime(self) -> int:
+        return self.now_us * 1000
+
+
+async def test_no_bundle_is_listed_to_run_once_the_report_of_another_source_that_it_ended_is_old(
+    tasks: Path, tmp_path: Path
+) -> None:
+    clock, proc = Clock(), tmp_path / "proc"
+    for pid in range(1, 21):
+        make(tasks / "k8s.io" / f"{pid:064x}", pid=pid)
+        (proc / f"{pid}").mkdir(parents=True)
+    async with running(Bundle((tasks,), rescan_seconds=OFTEN, proc=proc, clock=clock)) as heard:
+        assert len(heard.running) == 20
+        shutil.rmtree(proc)
+        proc.mkdir()
+        clock.now_us += lifetime.LATE_US - 1_000_000
+        await heard.listed()
+        assert not heard.running
+
+
+async def test_a_bundle_that_was_made_again_unnoticed_runs(tasks: Path, tmp_path: Path) -> None:
+    clock, proc = Clock(), tmp_path / "proc"
+    (proc / "17").mkdir(parents=True)
+    path = make(tasks / "k8s.io" / A, pid=17)
+    async with running(Bundle((tasks,), rescan_seconds=OFTEN, proc=proc, clock=clock)) as heard:
+        (proc / "18").mkdir()
+        write_pid(path, 18)
+        (proc / "17").rmdir()
+        clock.now_us += lifetime.LATE_US
+        await heard.listed()
+        assert heard.running == {A}
 
 
 async def test_hidden_folders_and_files_are_no_containers(tasks: Path) -> None:

@@ -13,7 +13,7 @@ The previous process of a restarted agent has published events too: `remember` l
 back containers that only listings have reported; it does not hold back starts that a source observed.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -93,6 +93,7 @@ class Merge:
         self._listed: dict[str, set[str]] = {}  # containers that a source has reported and not as deleted
         self._before: Memory | None = None
         self._settled = False
+        self._idle: dict[str, set[str]] = {}  # until settled: what does not run, and the sources that list it
 
     def observe(self, observation: Observation) -> list[Happening]:
         """Process an observation of a source."""
@@ -114,6 +115,8 @@ class Merge:
         for identity, running in listed.values():
             container = self._find(identity, create=running, listed=True)
             if container is None:
+                if not self._settled:
+                    self._idle.setdefault(identity.container, set()).add(source)
                 continue
             stage = lifetime.listed(container.positions.get(source), running, at_us)
             if stage is not None:
@@ -154,13 +157,29 @@ class Merge:
         return result
 
     def settle(self, at_us: int) -> list[Happening]:
-        """End the start: all sources have listed, so a container that was alive before and is in no list has ended."""
+        """End the start: all sources have listed, so a container that was alive before and is in no list has ended.
+
+        One that was created before and is listed without running still waits for its start.
+        """
         result: list[Happening] = []
         for id_, last in (self._before or Memory()).events.items():
             if last.alive and id_ not in self._containers and self._registry.get(id_) is None:
-                result += _end(last, at_us)
-        self._before, self._settled = Memory(), True
+                if last.happening.event == "created" and (sources := self._idle.get(id_)):
+                    self._resume(last.happening.identity, sources, at_us)
+                else:
+                    result += _end(last, at_us)
+        self._before, self._settled, self._idle = Memory(), True, {}
         return result
+
+    def _resume(self, identity: Identity, sources: Iterable[str], at_us: int) -> None:
+        """Go on with a container that was published as created."""
+        container = self._containers[identity.container] = _Container(identity)
+        life = Life(1, lifetime.CREATED, at_us, sources=sorted(sources))
+        container.lives.append(life)
+        for source in sources:
+            container.positions[source] = Position(life, lifetime.CREATED, at_us, identity)
+            self._listed.setdefault(source, set()).add(identity.container)
+        self._registry.put(identity)
 
     def _find(self, identity: Identity, *, create: bool, listed: bool) -> _Container | None:
         container = self._containers.get(identity.container)

@@ -49,6 +49,7 @@ def test_physical_interfaces_count(name: str) -> None:
         "lo veth0a1b docker0 docker_gwbridge cni0 br-1a2b br0 virbr0 cali1a2b flannel.1",
         "cilium_host lxc1a2b tunl0 tap0 wg0 bond0 eth0.12 ifb1 dummy0",
         "eni4b2c1d0e9f3 azv12ab kube-ipvs0 ip6tnl0 vxlan.calico",
+        "cbr0 azure0 gke0a1b2c3d4 incusbr0 tailscale0 zt7nnig26a",
     ],
 )
 def test_interfaces_that_hand_on_packets_of_others_do_not_count(names: str) -> None:

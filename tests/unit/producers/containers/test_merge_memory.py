@@ -3,7 +3,7 @@
 from producers.containers.merge import Happening, LastEvent, Memory, Merge
 from producers.containers.registry import Registry
 from producers.containers.sources.source import Event, Identity
-from tests.unit.producers.containers.lives import account, events, listing, seen
+from tests.unit.producers.containers.lives import ID, account, events, listing, seen
 
 
 def events_before(*containers: tuple[str, Event], rebooted: bool = False) -> dict[str, LastEvent]:
@@ -90,3 +90,23 @@ def test_containers_of_a_pod_complete_each_other() -> None:
     assert (identity.name, identity.workload) == ("web-0", "shop/web")
     registry.drop("s")
     assert registry.get("uid") == identity
+
+
+def test_a_container_that_was_created_and_not_started_still_waits_for_its_start_after_a_restart() -> None:
+    created = LastEvent(Happening("created", Identity(ID, image="web"), ("docker",), 1))
+    made = account(settled=False)
+    published = made.present("docker", listing(ID, running=False), 1_000_000)
+    published += made.remember(Memory({ID: created}), 1_100_000) + made.settle(2_000_000)
+    assert published == []
+    happenings = made.observe(seen("started", 3)) + made.observe(seen("started", 3.1, "docker"))
+    assert [(each.event, each.identity.image) for each in happenings] == [("started", "web")]
+    assert events(made.observe(seen("exited", 4))) == ["exited"]
+
+
+def test_a_container_that_was_created_and_not_started_is_deleted_once_no_list_has_it_after_a_restart() -> None:
+    created = LastEvent(Happening("created", Identity(ID), ("docker",), 1))
+    made = account(settled=False)
+    made.present("docker", listing(ID, running=False), 1_000_000)
+    made.remember(Memory({ID: created}), 1_100_000)
+    made.settle(2_000_000)
+    assert "deleted" in events(made.present("docker", {}, 3_000_000))

@@ -91,6 +91,7 @@ class Merge:
         self._registry = registry
         self._containers: dict[str, _Container] = {}
         self._listed: dict[str, set[str]] = {}  # containers that a source has reported and not as deleted
+        self._heard: dict[str, int] = {}  # time of each source's last listing
         self._before: Memory | None = None
         self._settled = False
         self._idle: dict[str, set[str]] = {}  # until settled: what does not run, and the sources that list it
@@ -112,6 +113,7 @@ class Merge:
     def present(self, source: str, listed: Mapping[str, tuple[Identity, bool]], at_us: int) -> list[Happening]:
         """Process a listing of a source: all its containers at one time, and whether they run."""
         result: list[Happening] = []
+        self._heard[source] = at_us
         for identity, running in listed.values():
             container = self._find(identity, create=running, listed=True)
             if container is None:
@@ -119,6 +121,8 @@ class Merge:
                     self._idle.setdefault(identity.container, set()).add(source)
                 continue
             stage = lifetime.listed(container.positions.get(source), running, at_us)
+            if stage == lifetime.STARTED and self._is_denied(container, source, at_us):
+                continue
             if stage is not None:
                 result += self._release(container, self._report(container, source, stage, at_us, identity))
             elif (position := container.positions.get(source)) is not None and position.identity is not identity:
@@ -180,6 +184,17 @@ class Merge:
             container.positions[source] = Position(life, lifetime.CREATED, at_us, identity)
             self._listed.setdefault(source, set()).add(identity.container)
         self._registry.put(identity)
+
+    def _is_denied(self, container: _Container, source: str, at_us: int) -> bool:
+        """Tell whether another source that has listed lately does not have a container any more.
+
+        A list may lag: docker's has what has ended while containerd was away, and a bundle may stay for ever.
+        """
+        return any(
+            position.stage == lifetime.DELETED and self._heard.get(other, 0) > at_us - lifetime.LATE_US
+            for other, position in container.positions.items()
+            if other != source
+        )
 
     def _find(self, identity: Identity, *, create: bool, listed: bool) -> _Container | None:
         container = self._containers.get(identity.container)

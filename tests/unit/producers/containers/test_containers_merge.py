@@ -183,6 +183,21 @@ def test_an_end_that_a_source_has_just_reported_outweighs_its_listing() -> None:
     assert events(made.present("docker", listing(ID), 2_000_001 + lifetime.LATE_US)) == ["created", "started"]
 
 
+def test_a_list_that_lags_does_not_start_what_another_source_does_not_have_any_more() -> None:
+    made = account()
+    for event in LIFE[:2]:
+        made.observe(seen(event, 1))
+    assert made.present("docker", listing(ID), 2_000_000) == []
+    for event in LIFE[2:]:
+        made.observe(seen(event, 3))
+    late = 3_000_001 + lifetime.LATE_US
+    made.present("cgroup", {}, late)
+    assert made.present("docker", listing(ID), late + 1) == []
+    assert events(made.observe(seen("started", late / 1e6 + 1))) == ["created", "started"]
+    assert made.present("docker", listing(ID), late + 2_000_000) == []
+    assert events(made.present("docker", listing(ID, running=False), late + 3_000_000)) == ["exited"]
+
+
 def test_what_a_listing_does_not_show_any_more_has_exited_and_is_deleted() -> None:
     made = account()
     assert events(made.present("cgroup", listing(ID), 1_000_000)) == ["created", "started"]

@@ -97,7 +97,7 @@ class Observer:
         self._stat, self._memory = KernelFile(proc / "stat"), KernelFile(proc / "meminfo")
         self._pressure, self._load = KernelFile(proc / "pressure/cpu"), KernelFile(proc / "loadavg")
         self._descriptors = descriptors - _RESERVE
-        self._gauges: dict[tuple[str, ...], Gauge] = {}
+        self._gauges: dict[str, Gauge] = {}
         self._present: frozenset[str] = frozenset()
         self._before: _Counters | None = None
         self._runnable = 0.0
@@ -141,16 +141,17 @@ class Observer:
         open_files = sum(gauge.files for gauge in gauges.values())
         usages: dict[str, Usage] = {}
         for uid, pod in pods.items():
-            gauge = gauges.get(pod.paths)
+            gauge = gauges.get(uid)
             if gauge is None:
                 since = None if uid in self._present else before
-                gauge = Gauge(self._layout, pod.paths, keep=open_files < self._descriptors, since=since)
-                open_files += gauge.files
-            self._gauges[pod.paths] = gauge
+                gauge = Gauge(self._layout, keep=open_files < self._descriptors, since=since)
+            self._gauges[uid] = gauge
             try:
                 usage = gauge.read(pod, self._monotonic())
             except (OSError, ValueError, LookupError):  # it ends, or counts as production
                 continue
+            if uid not in gauges:
+                open_files += gauge.files
             if usage is not None:
                 usages[uid] = usage
         return usages

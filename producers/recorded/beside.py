@@ -69,15 +69,15 @@ def read(
     """
     listed = "[" + ", ".join("'" + str(path).replace("'", "''") + "'" for path in files) + "]"
     source = (
-        f"read_parquet({listed}, union_by_name = true, hive_partitioning = false, filename = true, "
+        f"read_parquet({listed}, union_by_name = true, hive_partitioning = false, filename = '{prepare.FILE}', "
         "file_row_number = true)"
     )
     position = prepare.position(streams) if streams else "at_us"
     condition = "WHERE scope = 'global'" if kind == "model" else ""
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT * EXCLUDE (filename, file_row_number), {position} AS place FROM {source} {condition} "  # noqa: S608
-            "ORDER BY place, node, filename, file_row_number"
+            f"SELECT * EXCLUDE ({prepare.FILE}, file_row_number), {position} AS place "  # noqa: S608 # our names
+            f"FROM {source} {condition} ORDER BY place, node, {prepare.FILE}, file_row_number"
         )
         names = [column[0] for column in cursor.description or ()]
         yield from _MAKE[kind](dict(zip(names, row, strict=True)) for row in _rows(cursor))

@@ -17,6 +17,7 @@ from schemas import metric
 _MEMORY = "1GB"
 _EXAMPLES = 5
 _FUTURE_US = 2**53 - 1 - 60_000_000
+FILE, _NUMBER = "spazio_file", "spazio_number"  # columns that no recording has
 _STREAM = 1 << 48  # more messages than any stream holds
 # Limits of the schemas; other rows would become dead letters. DuckDB's \s matches fewer characters than Python's.
 _NODE = r"[^\s\x00-\x1f\x7f\x{85}\pZ]{1,253}"
@@ -91,7 +92,7 @@ def samples(
     try:
         described = connection.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()  # noqa: S608 # quoted paths
         available = [str(row[0]) for row in described]
-        chosen = mapping.resolve(given, [name for name in available if name not in ("filename", "file_row_number")])
+        chosen = mapping.resolve(given, [name for name in available if name != FILE])
         sort_key = position(streams) if streams and "sequence" in available else "NULL::BIGINT"
         connection.execute(f"CREATE OR REPLACE TABLE prepared AS {_select(source, chosen, sort_key)}")
         measured = [name for name in metric.NAMES if name in chosen]
@@ -120,14 +121,14 @@ def samples(
 def _source(files: Sequence[Path]) -> str:
     listed = "[" + ", ".join(_quoted(str(path)) for path in files) + "]"
     if all(path.name.removesuffix(".gz").endswith(".csv") for path in files):
-        return f"read_csv({listed}, all_varchar = true, header = true, filename = true, null_padding = true)"
-    return f"read_parquet({listed}, union_by_name = true, hive_partitioning = false, filename = true)"
+        return f"read_csv({listed}, all_varchar = true, header = true, filename = '{FILE}', null_padding = true)"
+    return f"read_parquet({listed}, union_by_name = true, hive_partitioning = false, filename = '{FILE}')"
 
 
 def position(streams: Sequence[str]) -> str:
     """Return the SQL expression of a row's position: the index of its stream, then its sequence in the stream."""
     listed = ", ".join(_quoted(stream) for stream in streams)
-    created = "regexp_extract(filename, '([^/]*?)-[0-9]+-[0-9]+[.]parquet$', 1)"
+    created = f"regexp_extract({FILE}, '([^/]*?)-[0-9]+-[0-9]+[.]parquet$', 1)"
     return f"(list_position([{listed}], {created})::BIGINT * {_STREAM} + sequence)"
 
 
@@ -164,12 +165,12 @@ def _select(source: str, chosen: Mapping[str, Column], sort_key: str) -> str:
         f"CASE {fault} END AS fault",
         f"CASE {value} END AS value",
         f"{sort_key} AS place",
-        "filename AS file",
-        "row_number() OVER () - min(number) OVER (PARTITION BY filename) + 1 AS row",
+        f"{FILE} AS file",
+        f"row_number() OVER () - min({_NUMBER}) OVER (PARTITION BY {FILE}) + 1 AS row",
     ]
     return (
         f"SELECT {', '.join(columns)} FROM "  # noqa: S608 # quoted names, and numbers
-        f"(SELECT *, row_number() OVER () AS number FROM {source})"
+        f"(SELECT *, row_number() OVER () AS {_NUMBER} FROM {source})"
     )
 
 

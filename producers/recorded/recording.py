@@ -1,6 +1,7 @@
 """A recording as one sequence of messages in order of time: a file, several, or a whole history."""
 
 import heapq
+import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
@@ -187,7 +188,8 @@ def opened(paths: Sequence[Path], replay: Replay, folder: Path) -> Iterator[Reco
         for name, kind in _TABLES.items():
             if (paths[0] / name).is_dir():
                 tables[kind] = _files(paths[0] / name)
-        streams = sorted({created for file in files if (created := file.name.partition("-")[0]).endswith("Z")})
+        every = [*files, *itertools.chain.from_iterable(tables.values())]
+        streams = sorted({created for file in every if (created := file.name.partition("-")[0]).endswith("Z")})
     else:
         files = [file for path in paths for file in _files(path)]
     if len({file.name.removesuffix(".gz").endswith(".csv") for file in files}) > 1:

@@ -9,7 +9,7 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -97,6 +97,11 @@ def by_stream(folder: Path) -> dict[str, list[tuple[Path, Name]]]:
     return files_by_stream
 
 
+def uncontained(files: Sequence[tuple[Path, Name]]) -> list[Path]:
+    """Return the files of an hour without those that were merged into another one and are about to be removed."""
+    return [path for path, name in files if not any(other.contains(name) for _, other in files)]
+
+
 def stand_in(directory: Path, table: str) -> Path:
     """Return the file without rows that gives a table its columns; queries by time skip its hour."""
     return directory / table / "date=1970-01-01/hour=00/empty.parquet"
@@ -175,7 +180,7 @@ def sync(folder: Path) -> None:
 def remove_contained(folder: Path) -> int:
     """Remove files whose range lies within another file of the folder; returns their number."""
     named = [(path, name) for path in folder.glob("*.parquet") if (name := parse(path)) is not None]
-    contained = [path for path, name in named if any(other.contains(name) for _, other in named)]
+    contained = {path for path, _ in named}.difference(uncontained(named))
     for path in contained:
         path.unlink(missing_ok=True)
     return len(contained)
@@ -231,6 +236,15 @@ def committed(directory: Path) -> dict[str, int]:
             raise OSError(f"{path}: is no cursor; the history sink repairs it when it starts")
         cursors[cursor[0]] = cursor[1]
     return cursors
+
+
+def stored_us(directory: Path) -> int:
+    """Return when the server stored the newest message that is written, in microseconds; 0: unknown."""
+    newest = 0
+    for path in directory.glob(".*.cursor.json"):
+        with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
+            newest = max(newest, int(json.loads(path.read_text()).get("stored_us") or 0))
+    return newest
 
 
 def _read(path: Path) -> tuple[str, int] | None:

@@ -33,7 +33,7 @@ from sinks.history import lock, table, view
 from sinks.history.continuity import epoch
 from sinks.history.continuity.gap import EXPIRED, RECREATED, SET_BACK
 from sinks.history.market import publisher
-from sinks.history.upkeep import damage
+from sinks.history.upkeep import damage, retention
 from sinks.history.upkeep.upkeep import Upkeep
 from sinks.history.writer import Window, Writer
 
@@ -128,7 +128,7 @@ async def _tidy(pool: ThreadPoolExecutor, live: Live, folder: Path) -> None:
     seconds = _FIRST_TIDY_SECONDS  # a sink that is restarted often must drop old hours, too
     while True:
         await asyncio.sleep(seconds)
-        work = upkeep.steps(time.time_ns() // 1000, live.current.history)
+        work = upkeep.steps(retention.confirmed(folder, time.time_ns() // 1000), live.current.history)
         began = time.monotonic()
         while await _in(pool, next, work, None):  # rows are written between two steps
             await asyncio.sleep(_REST * (time.monotonic() - began))
@@ -220,8 +220,8 @@ class _Source:
 
     def _window(self) -> Window:
         now_us, history = time.time_ns() // 1000, self._live.current.history
-        earliest, latest = now_us - int(history.retention_seconds * 1e6), now_us + int(history.ahead_seconds * 1e6)
-        return Window(earliest, latest, history.node_messages_per_minute)
+        retention, ahead = int(history.retention_seconds * 1e6), int(history.ahead_seconds * 1e6)
+        return Window(now_us - retention, now_us + ahead, history.node_messages_per_minute, retention)
 
     async def _copy(self, messages: Subscription[Message | None], writer: Writer) -> None:
         loop = asyncio.get_running_loop()

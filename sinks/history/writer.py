@@ -37,11 +37,15 @@ LATE = Counter("spazio_history_late_rows_total", "rows refused for their time", 
 
 
 class Window(NamedTuple):
-    """What is stored: times of rows in microseconds, both ends included, and messages of a node in a minute; 0: any."""
+    """What is stored: times of rows in microseconds, both ends included, and messages of a node in a minute; 0: any.
+
+    `retention_us` is how long before now the earliest is; 0: it does not follow from now.
+    """
 
     earliest_us: int
     latest_us: int
     node_messages: int = 0
+    retention_us: int = 0
 
 
 _ALL_TIMES = Window(-(2**63), 2**63 - 1)
@@ -203,7 +207,7 @@ class Writer:
         while self._sealed is not None or self._open.last:
             if self._sealed is None:
                 self._sealed, self._open = self._open, _Batch()
-                self._sealed.window = _not_before(self._window(), self._sealed.stored_us)
+                self._sealed.window = _around(self._window(), self._sealed.stored_us)
                 self._sealed.sealed_us = time.time_ns() // 1000
                 self._node_messages = self._sealed.window.node_messages
             # A failed batch is written again unchanged, under the same names: files of the earlier attempt are
@@ -274,9 +278,12 @@ def _tidied(directory: Path) -> list[tuple[Path, Name]]:
     return list(layout.files(directory))
 
 
-def _not_before(window: Window, stored_us: int) -> Window:
-    """Return a window that takes what the server stored by then, since this machine's clock may be set late."""
-    return window._replace(latest_us=max(window.latest_us, stored_us))
+def _around(window: Window, stored_us: int) -> Window:
+    """Return a window that is right by the server's clock, too, since this machine's may be late or ahead."""
+    wide = window._replace(latest_us=max(window.latest_us, stored_us))
+    if not (stored_us and window.retention_us):
+        return wide
+    return wide._replace(earliest_us=min(window.earliest_us, stored_us - window.retention_us))
 
 
 def _on_time(batch: _Batch, table: str, frame: pl.DataFrame) -> pl.DataFrame:

@@ -79,12 +79,7 @@ def _committed(directory: Path, cursors: _Cursors) -> set[Path] | None:
         if name.last > limit:  # merged since the cursor was read
             return None
         by_folder.setdefault(path.parent, []).append((path, name))
-    return {
-        path
-        for files in by_folder.values()
-        for path, name in files
-        if not any(other.contains(name) for _, other in files)  # merged into it, and about to be removed
-    }
+    return {path for files in by_folder.values() for path in layout.uncontained(files)}
 
 
 def _add(writer: Writer, directory: Path, wanted: set[Path]) -> bool:

@@ -35,6 +35,7 @@ from producers.recorded.recording import Recorded, Recording
 from schemas.settings import Settings
 from schemas.subject import Names
 from spazio import count
+from spazio.export import frozen
 from spazio.generator import pace
 from spazio.generator.consumption import Consumption
 from spazio.service import logs, service
@@ -71,8 +72,10 @@ def run(settings: Settings, paths: Sequence[Path], *, skip_bad: bool, feed_only:
     settings = settings.model_copy(update={"history": settings.history.model_copy(update=limits)})
     folder = settings.data.dir / PREFIX / datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     settings = settings.model_copy(update={"data": settings.data.model_copy(update={"dir": folder})})
+    work = folder / "work"
     try:
-        with recording.opened(paths, settings.replay, folder / "work") as opened:
+        present = [frozen.made(paths[0], work / "history")] if len(paths) == 1 else paths
+        with recording.opened(present, settings.replay, work) as opened:
             prepared = opened.prepared
             replayed.report_faults(prepared)
             if prepared.faulty and not skip_bad:
@@ -100,7 +103,7 @@ def run(settings: Settings, paths: Sequence[Path], *, skip_bad: bool, feed_only:
     except OSError as error:
         return _fail(f"{error}; fix that, or choose another folder with --data-dir", status=1)
     finally:
-        shutil.rmtree(folder / "work", ignore_errors=True)
+        shutil.rmtree(work, ignore_errors=True)
     _forget_server(folder)
     print(json.dumps(result) if json_output else replayed.sentence(result), flush=True)
     return 0 if result["whole"] else 128 + replay.ended_by

@@ -9,6 +9,7 @@ import duckdb
 
 from sinks.history import layout
 from sinks.history.table import TABLES
+from sinks.history.tables.rolled import ROLLED
 from sinks.period import LAST_US, Period
 
 _AGO = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
@@ -83,11 +84,12 @@ def newest(directory: Path, connection: duckdb.DuckDBPyConnection) -> int:
     last = max((hour for _, hour in hours if hour is not None), default=None)
     if last is None:
         raise Unselectable(f"{directory} has no rows yet")
+    names = {each.name for each in TABLES} | {each.name for each in ROLLED}
     whole = Period(last, last + layout.HOUR_US)
     rows = [
         connection.execute(f"SELECT max(at_us) FROM {table} WHERE {whole.condition()}").fetchall()  # noqa: S608 # ours
         for table, hour in hours
-        if hour == last and table in {each.name for each in TABLES}
+        if hour == last and table in names
     ]
     return max((int(row[0][0]) for row in rows if row[0][0] is not None), default=last)
 

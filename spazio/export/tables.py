@@ -95,6 +95,7 @@ def _settled(connection: duckdb.DuckDBPyConnection, query: str, path: Path, form
         count = view.retried(lambda: _written(connection, query, hidden, form))
         if not (count or empty):
             hidden.unlink()
+            path.unlink(missing_ok=True)  # of an export before, of other rows
     return count
 
 

@@ -21,16 +21,20 @@ def settled(begin_us: int, now_us: int) -> bool:
     return begin_us + HOUR_US + _SETTLED_US <= now_us
 
 
-def compact(directory: Path, now_us: int, grouped: frozenset[Path] = frozenset()) -> Iterator[int]:
+def compact(
+    directory: Path, now_us: int, grouped: frozenset[Path] = frozenset(), merged: dict[Path, int] | None = None
+) -> Iterator[int]:
     """Merge the files of each hour that ended ten minutes ago; yields the number of files removed, hour by hour.
 
     Damaged files are set aside; the others of their hour are merged. A file that is the only one of its hour stays as
-    it is, unless it is one that `group` has written fast.
+    it is, unless it is one that `group` has written fast. Rows of a node whose clock is late do not have all of an old
+    hour written again each time: unless they are many files, they wait for an hour.
 
     Args:
         directory: Folder of the history.
         now_us: Time in microseconds.
         grouped: Files that were merged while their hour still filled.
+        merged: Hours that were merged in the last hour, and when; updated. None: none was.
 
     Raises:
         OSError: An hour could not be merged, as on a full disk: its small files are still there. The other hours are
@@ -38,16 +42,28 @@ def compact(directory: Path, now_us: int, grouped: frozenset[Path] = frozenset()
     """
     committed = layout.committed(directory)
     failures: list[OSError] = []
+    merged = {} if merged is None else merged
+    for folder in [folder for folder, at_us in merged.items() if at_us <= now_us - HOUR_US]:
+        del merged[folder]
     for folder, begin_us in layout.hours(directory):
         removed = 0
         try:
             removed += layout.remove_contained(folder)
-            if settled(begin_us, now_us):
-                removed += _compact_hour(folder, committed, grouped)
+            if settled(begin_us, now_us) and not _waits(folder, now_us, merged):
+                if count := _compact_hour(folder, committed, grouped):
+                    merged[folder] = now_us
+                removed += count
         except OSError as error:
             failures.append(error)
         yield removed
     layout.raise_first(failures)
+
+
+def _waits(folder: Path, now_us: int, merged: Mapping[Path, int]) -> bool:
+    """Tell whether the files of an hour that was merged lately wait for others."""
+    if now_us >= merged.get(folder, -HOUR_US) + HOUR_US:
+        return False
+    return all(len(files) <= _FEW for files in layout.by_stream(folder).values())
 
 
 def _compact_hour(folder: Path, committed: Mapping[str, int], grouped: frozenset[Path]) -> int:

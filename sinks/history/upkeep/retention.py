@@ -12,8 +12,18 @@ from sinks.history.upkeep import rollup
 
 log = logging.getLogger(__name__)
 
+_DAY_US = 24 * HOUR_US
 # Tables in the order in which their hours go beyond a number of bytes: rows first, then roll-ups, the finest first.
 _ORDER = {each.name: rank for rank, each in enumerate(rolled.ROLLED, 1)}
+
+
+def confirmed(directory: Path, now_us: int) -> int:
+    """Return the time, at most a day after the server stored what was written last, by its clock.
+
+    A clock that is ahead would remove all hours. Those of a pipeline that stands still stay.
+    """
+    stored_us = layout.stored_us(directory)
+    return min(now_us, stored_us + _DAY_US) if stored_us else now_us
 
 
 def drop(directory: Path, now_us: int, settings: History) -> int:

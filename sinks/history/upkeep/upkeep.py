@@ -25,6 +25,7 @@ class Upkeep:
         self._directory = directory
         self._readable: frozenset[damage.Stamp] = frozenset()
         self._grouped: frozenset[Path] = frozenset()
+        self._merged: dict[Path, int] = {}
 
     def run(self, now_us: int, settings: History) -> None:
         """Do every step once."""
@@ -41,7 +42,7 @@ class Upkeep:
         before, grouped = self._grouped, set[Path]()
         if (yield from self._each("group", map(grouped.update, compaction.group(directory, now_us, self._grouped)))):
             self._grouped = before | grouped  # the next inspection sees which of them have taken their last form
-        yield from self._each("compact", compaction.compact(directory, now_us, before))
+        yield from self._each("compact", compaction.compact(directory, now_us, before, self._merged))
         jobs: list[rollup.Job] = []
         yield self._step("list", lambda: jobs.extend(rollup.jobs(directory, now_us, settings)))
         for job in jobs:

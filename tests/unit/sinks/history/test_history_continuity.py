@@ -15,6 +15,7 @@ from sinks.history.continuity.gap import EXPIRED, GAP_ROWS, GAP_SECONDS, MISSING
 from sinks.history.continuity.hour import ODD
 from sinks.history.continuity.quota import OVER_QUOTA
 from sinks.history.continuity.repeated import REPEATED
+from sinks.history.upkeep import retention
 from sinks.history.writer import Window, Writer
 from tests.support.history import append
 from tests.support.processors import telemetry
@@ -81,6 +82,23 @@ def test_while_this_machines_clock_is_behind_what_the_server_has_stored_is_not_o
     put(target, 2, 5000, stored_us=(telemetry.START + 10) * 1_000_000)
     target.flush()
     assert counted(tmp_path, "SELECT count(*) FROM samples") == 10, "it is of the future of the server, too"
+
+
+def test_while_this_machines_clock_is_ahead_what_the_server_has_stored_now_is_not_too_old(tmp_path: Path) -> None:
+    week_us = 7 * 24 * 3_600_000_000
+    now_us = telemetry.START * 1_000_000 + 2 * week_us
+    target = Writer(tmp_path, "S", CREATED, 1, lambda: Window(now_us - week_us, now_us, 0, week_us))
+    put(target, 1, 5, stored_us=(telemetry.START + 6) * 1_000_000)
+    target.flush()
+    assert counted(tmp_path, "SELECT count(*) FROM samples") == 10
+    put(target, 2, 6, stored_us=now_us)
+    target.flush()
+    assert counted(tmp_path, "SELECT count(*) FROM samples") == 10, "it is too old for the server, too"
+    stored = layout.stored_us(tmp_path)
+    assert stored == now_us
+    assert retention.confirmed(tmp_path, now_us + 3_600_000_000) == now_us + 3_600_000_000
+    assert retention.confirmed(tmp_path, now_us + week_us) == now_us + 24 * 3_600_000_000
+    assert retention.confirmed(tmp_path / "new", now_us) == now_us
 
 
 def test_a_node_beyond_its_quota_is_refused_and_the_others_are_stored(tmp_path: Path) -> None:

@@ -14,8 +14,13 @@ from schemas.messages.estimate import ClassSum, Model
 from schemas.messages.telemetry import PodUsageBlock
 from schemas.sections.generator import Replay
 from schemas.settings import load
+from sinks.history import layout, view
 from sinks.history.tables import pod
+from sinks.history.upkeep import merge
+from sinks.history.writer import Writer
 from spazio.command import replay
+from spazio.export import frozen
+from tests.support.history import append
 from tests.support.processors import telemetry
 from tests.support.processors.telemetry import NAMES, START, stored
 from tests.unit.spazio.command.recordings import SIZES, blocks, history, read
@@ -150,3 +155,38 @@ def test_few_nodes_without_a_model_are_in_one_partition_a_processor_and_others_i
     )  # fmt: skip
     with_model = [*few, (NAMES.of("model", "partition", "2"), codec.encode(of_third))]
     assert partitions("recorded", with_model, models=True) == 3
+
+
+def test_messages_of_a_stream_that_had_no_samples_are_replayed_before_those_of_the_next(tmp_path: Path) -> None:
+    folder = tmp_path / "history"
+    earlier = Writer(folder, "T", "20260101T000000000000Z", 1)
+    for sequence, message in enumerate((telemetry.facts("n", "a", "shop/a"), telemetry.event("n", 0)), 1):
+        subject, payload = stored(message)
+        append(earlier, subject, sequence, payload)
+    earlier.flush()
+    later = Writer(folder, "T", "20260102T000000000000Z", 1)
+    for second in range(3):
+        subject, payload = stored(telemetry.block("n", second))
+        append(later, subject, second + 1, payload)
+    later.flush()
+    view.create(folder)
+    assert [message.kind for message in read(folder, folder=tmp_path)] == ["podfacts", "containers", *["samples"] * 3]
+
+
+def test_a_history_is_replayed_as_it_was_although_its_sink_merges_and_removes_files(tmp_path: Path) -> None:
+    def listed(path: Path, work: str) -> list[tuple[int, str, str, int, int]]:
+        messages = read(path, folder=tmp_path / work)  # a merge changes the order of pods in a second, and nothing else
+        return [(each.position, each.kind, each.identity, each.rows, len(each.payload)) for each in messages]
+
+    folder = history(tmp_path / "history", telemetry.recording(nodes=2, seconds=6))
+    whole = listed(folder, "first")
+    present = frozen.made(folder, tmp_path / "present")
+    hours = {path.parent for path, _ in layout.files(folder)}
+    for hour in hours:
+        for files in layout.by_stream(hour).values():
+            merge.merge(hour, files)  # and is killed before it removes what it has merged
+    assert listed(frozen.made(folder, tmp_path / "merged"), "second") == whole
+    for hour in hours:
+        shutil.rmtree(hour)
+    assert listed(present, "third") == whole
+    assert frozen.made(tmp_path, tmp_path / "none") == tmp_path  # which is no history

@@ -38,6 +38,17 @@ def test_csv_in_other_units_and_out_of_order_becomes_blocks_of_a_second(tmp_path
     assert made[0].values[:4] == pytest.approx([0.0, 0.0, 0.02, 2 / 8])
 
 
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_recording_may_have_columns_of_any_name(tmp_path: Path, ending: str) -> None:
+    names = ("number", "filename", "row", "file", "place", "file_row_number")
+    table = pl.DataFrame({"node": ["n", "n"], "seconds": [START, START + 1], "cpu_util": [0.5, 2.0]})
+    table = table.with_columns(pl.lit("x").alias(name) for name in names)
+    (table.write_csv if ending == "csv" else table.write_parquet)(tmp_path / f"a.{ending}")
+    replay = Replay.model_validate(SIZES)
+    with recording.opened([tmp_path / f"a.{ending}"], replay, tmp_path / "work") as opened:
+        assert (opened.prepared.rows, [fault.row for fault in opened.prepared.faults]) == (1, [2])
+
+
 def test_times_as_text_are_utc_and_missing_values_stay_missing(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(
         "node,time,cpu_util,memory_util\nn,2023-11-14 22:13:20,0.5,\nn,2023-11-14T22:13:21Z,,0.25\n"

@@ -15,6 +15,7 @@ from spazio.export import selection
 from tests.support.history import append
 from tests.support.processors.telemetry import NAMES, block, stored
 from tests.support.processors.workload import of_each_kind
+from tests.unit.sinks.history.upkeep import steps
 
 Spazio = Callable[..., int]
 BEGIN_US = 1_700_000_000_000_000  # of the first block; each is a second of ten samples
@@ -83,6 +84,24 @@ def test_a_range_and_nodes_choose_rows_and_only_of_tables_that_have_nodes(spazio
     result = rows(tmp_path / "out" / "samples.parquet", "string_agg(DISTINCT node), min(at_us), max(at_us), count(*)")
     last = BEGIN_US + 59_900_000
     assert result == [("n2", BEGIN_US + 10_000_000, last - 30_000_000 - 100_000, 199)]
+
+
+@pytest.mark.slow
+def test_a_second_export_leaves_no_rows_of_the_first(spazio: Spazio, tmp_path: Path) -> None:
+    assert spazio(tmp_path / "out", "--node", "n") == 0
+    assert (tmp_path / "out" / "containers.parquet").exists()
+    assert spazio(tmp_path / "out", "--node", "n2") == 0
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["samples.parquet"]
+
+
+def test_the_newest_row_may_be_of_a_table_whose_rows_are_made_of_others(tmp_path: Path) -> None:
+    steps.history(tmp_path, range(5))
+    steps.tidy(tmp_path, 3 * steps.HOUR)
+    steps.tidy(tmp_path, 9 * steps.DAY, retention_seconds=7 * steps.DAY)
+    with view.connect(tmp_path) as connection:
+        assert connection.execute("SELECT count(*) FROM samples").fetchall() == [(0,)]
+        (last,) = connection.execute("SELECT max(at_us) FROM samples_10s").fetchall()
+        assert selection.newest(tmp_path, connection) == last[0]
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 
 from schemas.sections.service import History
 from sinks.history import layout, view, writer
-from sinks.history.upkeep import damage, retention, upkeep
+from sinks.history.upkeep import compaction, damage, retention, upkeep
 from sinks.history.upkeep.upkeep import Upkeep
 from sinks.history.writer import Window, Writer
 from tests.support.history import UNROLLED, append
@@ -180,3 +180,19 @@ def test_beyond_the_byte_limit_the_oldest_whole_hours_go_first_and_the_current_s
     tidy(tmp_path, now, max_bytes=1)
     assert seconds_of(tmp_path) == [3 * HOUR, 3 * HOUR + 1]
     assert retention.limit(tmp_path, at(5 * HOUR), History.model_validate({"max_bytes": 1, **UNROLLED})) == 2
+
+
+def test_a_few_late_rows_wait_for_an_hour_before_all_of_their_hour_is_written_again(tmp_path: Path) -> None:
+    keeper, first = Upkeep(tmp_path), 10 * HOUR
+    target = made(tmp_path, 0, 1)
+
+    def files_after(second: int) -> int:
+        keeper.run(at(second), History.model_validate({"retention_seconds": 7 * 24 * HOUR, **UNROLLED}))
+        return sum(path.parents[2].name == "samples" for path, _ in layout.files(tmp_path))
+
+    assert files_after(first) == 1
+    feed(target, 2)
+    assert [files_after(first + minutes * 60) for minutes in (10, 20, 50)] == [2, 2, 2]
+    assert files_after(first + HOUR) == 1
+    feed(target, *range(3, 3 + compaction._FEW))
+    assert files_after(first + HOUR + 600) == 1  # many do not wait

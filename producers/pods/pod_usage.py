@@ -78,7 +78,7 @@ class Gauge:
             OSError: A file exists but cannot be read.
             ValueError: It is malformed.
         """
-        if self._meters.keys() != set(pod.paths):
+        if tuple(self._meters) != pod.paths:
             meters = self._meters
             self._meters = {path: meters.get(path) or Meter(self._layout, path, keep=self._keep) for path in pod.paths}
         readings = {path: each.read() for path, each in self._meters.items()}
@@ -137,7 +137,7 @@ class Gauge:
 
 def _since(before: Counters, after: Counters) -> Counters:
     """Return the growth of one cgroup's counters, None for one that is unknown; `memory` is of no use."""
-    if (after.cpu or 0) < (before.cpu or 0):
+    if after.cpu is not None and after.cpu < (before.cpu or 0):
         before = _NOTHING  # a new cgroup has the same path
     grown = (None if old is None or new is None else new - old for old, new in zip(before, after, strict=True))
     return Counters(*grown)

@@ -13,6 +13,7 @@ from sinks.history.upkeep import rollup
 log = logging.getLogger(__name__)
 
 _DAY_US = 24 * HOUR_US
+_NODES = "nodes"  # a row holds until the node's next one, and a node may not change for months
 # Tables in the order in which their hours go beyond a number of bytes: rows first, then roll-ups, the finest first.
 _ORDER = {each.name: rank for rank, each in enumerate(rolled.ROLLED, 1)}
 
@@ -52,7 +53,10 @@ def drop(directory: Path, now_us: int, settings: History) -> int:
 
 def _retention_seconds(table: str, settings: History) -> float:
     made = rolled.BY_NAME.get(table)
-    return settings.retention_seconds if made is None else made.retention_seconds(settings)
+    if made is not None:
+        return made.retention_seconds(settings)
+    longest = settings.retention_1m_seconds if table == _NODES else 0.0
+    return max(settings.retention_seconds, longest)
 
 
 def limit(directory: Path, now_us: int, settings: History) -> int:

@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from schemas import codec
 from schemas.sections.service import History
 from sinks.history import layout, view, writer
 from sinks.history.upkeep import compaction, damage, retention, upkeep
 from sinks.history.upkeep.upkeep import Upkeep
 from sinks.history.writer import Window, Writer
 from tests.support.history import UNROLLED, append
-from tests.support.processors.telemetry import START, block, stored
+from tests.support.processors.telemetry import NAMES, START, block, stored
+from tests.support.processors.workload import of_each_kind
 
 HOUR = 3600
 CREATED = "20261121T063000123456Z"
@@ -196,3 +198,21 @@ def test_a_few_late_rows_wait_for_an_hour_before_all_of_their_hour_is_written_ag
     assert files_after(first + HOUR) == 1
     feed(target, *range(3, 3 + compaction._FEW))
     assert files_after(first + HOUR + 600) == 1  # many do not wait
+
+
+def test_the_states_of_nodes_stay_as_long_as_the_longest_roll_ups(tmp_path: Path) -> None:
+    target = made(tmp_path, 0)
+    state = of_each_kind(0)["nodefacts"].model_copy(update={"at_us": at(1)})
+    append(target, NAMES.part(0, "nodefacts", "n"), 11 * HOUR, codec.encode(state))
+    target.flush()
+
+    def tables_after(days: int) -> set[str]:
+        settings = History.model_validate(
+            {"retention_seconds": 7 * 24 * HOUR, **UNROLLED, "retention_1m_seconds": 90 * 24 * HOUR}
+        )
+        retention.drop(tmp_path, at(days * 24 * HOUR), settings)
+        return {path.parents[2].name for path, _ in layout.files(tmp_path)}
+
+    assert "nodes" in tables_after(6)
+    assert "nodes" in tables_after(89)
+    assert "nodes" not in tables_after(91)

@@ -17,7 +17,7 @@ from schemas import metric
 _MEMORY = "1GB"
 _EXAMPLES = 5
 _FUTURE_US = 2**53 - 1 - 60_000_000
-FILE, _NUMBER = "spazio_file", "spazio_number"  # columns that no recording has
+FILE, _NUMBER = "__file", "__number"  # columns that no recording has
 _STREAM = 1 << 48  # more messages than any stream holds
 # Limits of the schemas; other rows would become dead letters. DuckDB's \s matches fewer characters than Python's.
 _NODE = r"[^\s\x00-\x1f\x7f\x{85}\pZ]{1,253}"

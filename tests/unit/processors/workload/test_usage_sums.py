@@ -65,7 +65,7 @@ def test_a_pod_whose_containers_lie_astray_is_not_charged_all_that_it_ever_used_
     modern.set(f"{name}{container(1)}", cpu=50)
     rig.read()
     modern.set(f"{name}{container(2)}", cpu=0.5)
-    assert [lines(rig.block())[UID]["cpu_cores"] for _ in range(2)] == [None, 0]
+    assert [lines(rig.block())[UID]["cpu_cores"] for _ in range(2)] == [0.5, 0]
 
 
 def test_pods_and_system_add_up_to_the_node_in_every_block(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:

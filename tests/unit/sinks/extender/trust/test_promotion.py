@@ -64,11 +64,11 @@ async def test_a_pod_is_placed_or_passes_as_its_namespace_was_when_the_scheduler
 
 async def test_a_replica_scores_the_place_that_another_one_has_reserved() -> None:
     bucket = Bucket()
-    one, other = Promoting(bucket), Promoting(bucket)
+    first, second = Promoting(bucket), Promoting(bucket)
     pod = asked("p", namespace="shop")
-    assert list((await one.either.filter(pod, NAMES)).passing) == ["a"]
-    other.store.listen()
-    assert await other.either.prioritize(pod, ["a"]) == {"a": 10}
+    assert list((await first.either.filter(pod, NAMES)).passing) == ["a"]
+    second.store.listen()
+    assert await second.either.prioritize(pod, ["a"]) == {"a": 10}
 
 
 def test_promotion_in_another_mode_is_refused_with_what_to_do() -> None:

@@ -79,37 +79,37 @@ class Gauge:
             ValueError: It is malformed.
         """
         if tuple(self._meters) != pod.paths:
-            meters = self._meters
-            self._meters = {path: meters.get(path) or Meter(self._layout, path, keep=self._keep) for path in pod.paths}
+            self._follow(pod.paths)
         readings = {path: each.read() for path, each in self._meters.items()}
         held = self._hold(pod)
-        before, at = self._before, self._at
+        before, at, elapsed = self._before, self._at, now - (self._at or 0)
+        # What a cgroup had used before it could not be read for a moment is still no new usage.
         present = {path: each for path, each in readings.items() if each.cpu is not None or each.memory is not None}
         if not present and (not before or any(each.cpu is not None for each in before.values())):
             return None
-        # What a cgroup had used before it could not be read for a moment is still no new usage.
-        kept = {path: counters for path, counters in before.items() if path in readings}
-        self._before, self._at = kept | (present or readings), now
-        memory = _total(each.memory for each in present.values())
-        if at is None or now <= at:
-            return Usage(None, memory, None, None, None, None, 0, held, self.age_seconds(now))
-        elapsed = now - at
-        grown = [_since(before.get(path, _NOTHING), counters) for path, counters in present.items()]
-        spent = _total(growth.cpu for growth in grown)
-        # Waiting times of several cgroups overlap: the longest counts.
-        pressures = zip(*(growth[2:] for growth in grown), strict=True)
-        cpu, some_memory, io = (_share(column, elapsed) for column in pressures) if grown else (None, None, None)
+        grown = _sum([_growth(before.get(path, _NOTHING), counters) for path, counters in readings.items()])
+        before.update(present or readings)
+        self._at = now
+        if at is None or elapsed <= 0:
+            return Usage(None, grown.memory, None, None, None, None, 0, held, self.age_seconds(now))
+        spent = grown.cpu or 0
         return Usage(
-            None if spent is None else spent / elapsed,
-            memory,
-            cpu,
-            some_memory,
-            io,
-            None if held is None else clip(held / max(elapsed, (spent or 0) + held, 1)),
-            spent or 0,
+            None if grown.cpu is None else spent / elapsed,
+            grown.memory,
+            _share(grown.cpu_pressure, elapsed),
+            _share(grown.memory_pressure, elapsed),
+            _share(grown.io_pressure, elapsed),
+            None if held is None else clip(held / max(elapsed, spent + held, 1)),
+            spent,
             held,
             self.age_seconds(now),
         )
+
+    def _follow(self, paths: tuple[str, ...]) -> None:
+        """Go on with these cgroups of the pod; one that is new began at 0 since the last reading."""
+        meters = self._meters
+        self._meters = {path: meters.get(path) or Meter(self._layout, path, keep=self._keep) for path in paths}
+        self._before = {path: counters for path, counters in self._before.items() if path in self._meters}
 
     def _hold(self, pod: Pod) -> int | None:
         """Return the time that quotas throttled the pod since the previous reading.
@@ -135,20 +135,33 @@ class Gauge:
         return max(whole, sum(growth.get(path, 0) for path in pod.containers))
 
 
-def _since(before: Counters, after: Counters) -> Counters:
-    """Return the growth of one cgroup's counters, None for one that is unknown; `memory` is of no use."""
+def _growth(before: Counters, after: Counters) -> Counters:
+    """Return what one cgroup's counters grew by, None where it is unknown, and its memory as it is now."""
     if after.cpu is not None and after.cpu < (before.cpu or 0):
         before = _NOTHING  # a new cgroup has the same path
-    grown = (None if old is None or new is None else new - old for old, new in zip(before, after, strict=True))
-    return Counters(*grown)
+    used, _, *waited = [
+        None if old is None or new is None else new - old for old, new in zip(before, after, strict=True)
+    ]
+    return Counters(used, after.memory, *waited)
+
+
+def _sum(grown: list[Counters]) -> Counters:
+    """Add the usage of several cgroups of one pod; of their waiting times, which overlap, the longest counts."""
+    if len(grown) == 1:
+        return grown[0]
+    cpu, memory, *pressures = zip(*grown, strict=True)
+    return Counters(_total(cpu), _total(memory), *(max(_present(column), default=None) for column in pressures))
 
 
 def _total(values: Iterable[int | None]) -> int | None:
-    present = [value for value in values if value is not None]
+    present = _present(values)
     return sum(present) if present else None
 
 
-def _share(growths: Iterable[int | None], elapsed: int) -> float | None:
-    """Return the ratio of the longest of some times in microseconds to a time in nanoseconds."""
-    longest = max((growth for growth in growths if growth is not None and growth >= 0), default=None)
-    return None if longest is None else clip(longest / (elapsed / 1000))
+def _present(values: Iterable[int | None]) -> list[int]:
+    return [value for value in values if value is not None]
+
+
+def _share(growth: int | None, elapsed: int) -> float | None:
+    """Return the ratio of a time in microseconds to one in nanoseconds; None: it shrank, and is unknown."""
+    return None if growth is None or growth < 0 else clip(growth / (elapsed / 1000))

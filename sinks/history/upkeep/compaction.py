@@ -49,7 +49,7 @@ def compact(
         removed = 0
         try:
             removed += layout.remove_contained(folder)
-            if settled(begin_us, now_us) and not _waits(folder, now_us, merged):
+            if settled(begin_us, now_us) and not (folder in merged and _has_few(folder)):
                 if count := _compact_hour(folder, committed, grouped):
                     merged[folder] = now_us
                 removed += count
@@ -59,10 +59,7 @@ def compact(
     layout.raise_first(failures)
 
 
-def _waits(folder: Path, now_us: int, merged: Mapping[Path, int]) -> bool:
-    """Tell whether the files of an hour that was merged lately wait for others."""
-    if now_us >= merged.get(folder, -HOUR_US) + HOUR_US:
-        return False
+def _has_few(folder: Path) -> bool:
     return all(len(files) <= _FEW for files in layout.by_stream(folder).values())
 
 

@@ -33,8 +33,8 @@ class Row(NamedTuple):
 
     @property
     def within(self) -> bool:
-        """Whether the simulation is as published; a figure that does not exist is not."""
-        return abs(self.error) <= self.limit
+        """Whether the simulation is as published; a figure that not every seed has is not."""
+        return abs(self.error) <= self.limit and not self.simulated.lacking
 
 
 def wanted(

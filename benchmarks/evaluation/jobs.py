@@ -75,7 +75,7 @@ def measure(seeds: Sequence[int], folder: Path) -> list[Size]:
             figures = runs.together([Run(given, scheduler, seed) for seed in seeds], results)
             before = _AGAIN_SECONDS if name == "again" else 0.0
             seconds = figures["job_seconds"]
-            jobs[name] = Job(Interval(seconds.mean - before, seconds.half), figures["over_node_seconds"].mean)
+            jobs[name] = Job(seconds._replace(mean=seconds.mean - before), figures["over_node_seconds"].mean)
         sizes.append(Size(pods, {request: jobs[request] for request in REQUESTS}, jobs["first"], jobs["again"]))
     return sizes
 

@@ -1,5 +1,6 @@
 """Pictures of the evaluation: published beside simulated figures, and job against pod completion by scenario."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -54,8 +55,17 @@ def scenarios(results: Mapping[str, Mapping[str, Figures]], path: Path) -> None:
         colours = [_COLOURS.get(scheduler, "#aaaaaa") for scheduler in schedulers]
         for panel, key in zip(panels, _FIGURES, strict=True):
             each = [figures[key] for figures in schedulers.values()]
-            means = [0.0 if interval.mean != interval.mean else interval.mean for interval in each]
-            panel.barh(labels, means, xerr=[interval.half or 0.0 for interval in each], color=colours)
+            panel.barh(
+                labels,
+                [interval.mean for interval in each],
+                xerr=[interval.half or 0.0 for interval in each],
+                color=colours,
+            )
+            for place, interval in enumerate(each):
+                if interval.lacking:
+                    text = f"  {interval.lacking} of {interval.seeds + interval.lacking} seeds do not end"
+                    end = 0.0 if math.isnan(interval.mean) else interval.mean + (interval.half or 0.0)
+                    panel.annotate(text, (end, place), va="center", fontsize=7)
             panel.invert_yaxis()
             panel.tick_params(labelsize=7)
             panel.set_title(f"{name}: {_FIGURES[key]}", fontsize=8)

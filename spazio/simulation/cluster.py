@@ -1,9 +1,10 @@
 """The physics: pods share the processors of their node.
 
 Every runnable thread of a node has the same share of its CPUs. A batch pod keeps its threads runnable until its work is
-done; a serving pod has a random number of runnable threads (Poisson, with its demanded cores as the mean). Beyond one
-runnable thread a CPU, a share of the throughput is lost. A pod begins to run some time after it was bound; the runtime
-keeps a CPU busy just before. A node whose pods need more memory than it has kills the youngest, which begins again.
+done. Requests come to a serving pod whether or not it keeps up (Poisson), each is worth a thread for one tick, and what
+is not served in a tick waits for the next. Beyond one runnable thread a CPU, a share of the throughput is lost. A pod
+begins to run some time after it was bound; the runtime keeps a CPU busy just before. A node whose pods need more memory
+than it has kills the youngest, which begins again.
 """
 
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ Array = NDArray[np.float64]
 Whole = NDArray[np.int64]
 
 TICKS = 10  # a second
+_PATIENCE_SECONDS = 10.0  # a serving pod has at most the requests of so long a time; later ones give up
 ABSENT, WAITING, STARTING, RUNNING, DONE = range(5)
 
 
@@ -87,6 +89,7 @@ class Cluster:
         alive: (nodes,) whether a node runs.
         state: (pods,) one of the states above.
         node: (pods,) index of the node; -1: none.
+        since: (pods,) from when on a pod has waited for a node, or did before it was bound.
         bound, began, ended: (pods,) times; NaN: not yet.
         used_cores: (pods,) core-seconds since they were last taken by telemetry.
         kills: Out-of-memory kills.
@@ -106,8 +109,9 @@ class Cluster:
         lives = np.array([group.seconds or np.inf for group in scenario.pods])
         self._life = np.where(population.threads > 0, np.inf, lives[population.group])
         self.state, self.node = np.zeros(count, dtype=np.int64), np.full(count, -1, dtype=np.int64)
+        self.since = population.created.copy()
         self.bound, self.began, self.ended = (np.full(count, np.nan) for _ in range(3))
-        self._due, self._left = np.full(count, np.inf), population.work.copy()
+        self._due, self._left, self._owed = np.full(count, np.inf), population.work.copy(), np.zeros(count)
         self._killed = np.zeros(count, dtype=np.int64)
         self.used_cores = np.zeros(count)
         self.kills = 0
@@ -123,13 +127,14 @@ class Cluster:
         self.state[pod], self.node[pod], self.bound[pod] = STARTING, node, now
         self._due[pod] = now + self._latency()
 
-    def lose(self, nodes: int) -> Whole:
-        """Let so many nodes die; return their pods, which wait again."""
+    def lose(self, nodes: int, now: float) -> Whole:
+        """Let so many nodes die; return their pods, which wait again as if they had just been created."""
         dead = self._random.choice(np.flatnonzero(self.alive), nodes, replace=False)
         self.alive[dead] = False
         lost = np.flatnonzero(np.isin(self.node, dead) & np.isin(self.state, (STARTING, RUNNING)))
-        self.state[lost], self.node[lost], self._due[lost] = WAITING, -1, np.inf
-        self._left[lost] = self.population.work[lost]
+        self.state[lost], self.node[lost], self._due[lost], self.since[lost] = WAITING, -1, np.inf, now
+        self.bound[lost] = self.began[lost] = np.nan
+        self._restart(lost)
         return lost
 
     def tick(self, now: float) -> tuple[Shown, Whole, Whole]:
@@ -141,8 +146,11 @@ class Cluster:
         running = np.flatnonzero(self.state == RUNNING)
         node, own = self.node[running], self.population
         threads = own.threads[running].copy()
-        serving = np.flatnonzero(own.demand[running] > 0)
-        threads[serving] = self._random.poisson(own.demand[running[serving]])
+        serving = running[own.demand[running] > 0]
+        demand = own.demand[serving]
+        requests = self._owed[serving] + self._random.poisson(demand)
+        self._owed[serving] = np.minimum(requests, demand * _PATIENCE_SECONDS * TICKS)
+        threads += self._owed[running]
         late = starting[(self._due[starting] > now) & (self._due[starting] <= now + self._physics.spike_seconds)]
         spikes = np.bincount(self.node[late], minlength=nodes)
         runnable = np.bincount(node, weights=threads, minlength=nodes) + spikes + self._system_cpu * self.alive
@@ -151,6 +159,7 @@ class Cluster:
         taken = threads * each[node] * step
         self.used_cores[running] += taken
         self._left[running] -= threads * useful[node] * step
+        self._owed[running] *= 1.0 - useful[node]
         over = (self._left[running] <= 0) | (now + step - self.began[running] >= self._life[running])
         ended = running[over]
         self.state[ended], self.ended[ended] = DONE, now + step
@@ -169,10 +178,13 @@ class Cluster:
                 held[node] -= self.population.memory[pod]
                 pause = min(300.0, self._physics.restart_seconds * 2.0 ** self._killed[pod])
                 self.state[pod], self._due[pod] = STARTING, now + pause + self._latency()
-                self._left[pod] = self.population.work[pod]
+                self._restart(pod)
                 self._killed[pod] += 1
                 self.kills += 1
         return held
+
+    def _restart(self, pods: Whole | int) -> None:
+        self._left[pods], self._owed[pods] = self.population.work[pods], 0.0
 
     def _latency(self) -> float:
         mean = self._physics.start_seconds

@@ -118,9 +118,9 @@ def _table(wanted: Scenario, results: Results, seeds: int) -> Table:
 
 
 def cell(interval: Interval | None) -> str:
-    """Return a mean with half the width of its interval, as tables show it."""
+    """Return a mean with half the width of its interval, as tables show it, and of how many seeds if not of all."""
     if interval is None or interval.mean != interval.mean:
         return "-"
     digits = 2 if abs(interval.mean) < 10 else 1
-    text = f"{interval.mean:.{digits}f}"
-    return text if not interval.half else f"{text} ±{interval.half:.{digits}f}"
+    text = f"{interval.mean:.{digits}f}" + (f" ±{interval.half:.{digits}f}" if interval.half else "")
+    return f"{text} ({interval.seeds} of {interval.seeds + interval.lacking})" if interval.lacking else text

@@ -32,7 +32,8 @@ class Run:
 
     Attributes:
         population: The pods.
-        bound, began, ended: Virtual times, as those of creation; NaN: never.
+        since: Virtual time of creation, or at which a pod lost its node.
+        bound, began, ended: Virtual times after that; NaN: never.
         over_seconds: Node-seconds in which the mean slowdown was beyond the policy.
         busy_seconds: Node-seconds in which any pod ran.
         utilization: (seconds,) CPU in use over all CPUs.
@@ -43,6 +44,7 @@ class Run:
     """
 
     population: Population
+    since: NDArray[np.float64]
     bound: NDArray[np.float64]
     began: NDArray[np.float64]
     ended: NDArray[np.float64]
@@ -78,7 +80,7 @@ class _Engine:
         self._allowance, self._event = 0.0, False
         self._serving = np.flatnonzero(population.demand > 0)
         cluster = self._cluster
-        self._run = Run(population, cluster.bound, cluster.began, cluster.ended)
+        self._run = Run(population, cluster.since, cluster.bound, cluster.began, cluster.ended)
 
     async def run(self) -> Run:
         scenario, cluster, number = self._scenario, self._cluster, 0
@@ -121,7 +123,7 @@ class _Engine:
     def _lose(self, now: float) -> None:
         while self._losses and self._losses[-1].at + SETTLED_SECONDS <= now:
             before = set(self._alive.tolist())
-            lost = self._cluster.lose(self._losses.pop().nodes)
+            lost = self._cluster.lose(self._losses.pop().nodes, now)
             self._alive = np.flatnonzero(self._cluster.alive)
             self._names = [self._voice.nodes[index] for index in self._alive.tolist()]
             for pod in lost.tolist():

@@ -16,10 +16,19 @@ _STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.22
 
 
 class Interval(NamedTuple):
-    """A mean over seeds, and half the width of its 95 % confidence interval; None: one seed only."""
+    """A mean over seeds.
+
+    Attributes:
+        mean: Over those seeds that have the figure.
+        half: Half the width of its 95 % confidence interval; None: one seed only.
+        seeds: How many have it.
+        lacking: How many do not, as the end of a job that does not end in time.
+    """
 
     mean: float
     half: float | None
+    seeds: int = 1
+    lacking: int = 0
 
 
 def of(run: Run, scenario: Scenario) -> dict[str, float]:
@@ -33,7 +42,7 @@ def of(run: Run, scenario: Scenario) -> dict[str, float]:
         "unbound": float(np.count_nonzero(np.isnan(run.bound))),
     }
     took = (run.ended - run.bound)[batch & ended]
-    waited = (run.bound - own.created)[np.isfinite(run.bound)]
+    waited = (run.bound - run.since)[np.isfinite(run.bound)]
     for name, values in (("pod_seconds", took), ("wait_seconds", waited)):
         figures |= _distribution(name, values)
     figures |= _by_workload(run, scenario, ended)
@@ -51,20 +60,22 @@ def of(run: Run, scenario: Scenario) -> dict[str, float]:
 
 def together(seeds: Sequence[Mapping[str, float]]) -> dict[str, Interval]:
     """Return the mean of each figure over the seeds that have it, with its interval (Student's t)."""
-    return {name: _interval([figures[name] for figures in seeds if name in figures]) for name in seeds[0]}
+    names = dict.fromkeys(name for figures in seeds for name in figures)
+    return {name: _interval([figures.get(name, math.nan) for figures in seeds]) for name in names}
 
 
 def _interval(values: Sequence[float]) -> Interval:
     kept = [value for value in values if math.isfinite(value)]
+    counts = len(kept), len(values) - len(kept)
     if not kept:
-        return Interval(math.nan, None)
+        return Interval(math.nan, None, *counts)
     mean = float(np.mean(kept))
     if len(kept) < 2:
-        return Interval(mean, None)
+        return Interval(mean, None, *counts)
     spread = float(np.std(kept, ddof=1)) / math.sqrt(len(kept))
     freedom = len(kept) - 1
     factor = _STUDENT[freedom - 1] if freedom <= len(_STUDENT) else 1.96 + 2.6 / freedom
-    return Interval(mean, factor * spread)
+    return Interval(mean, factor * spread, *counts)
 
 
 def _job(run: Run, batch: NDArray[np.bool_]) -> float:

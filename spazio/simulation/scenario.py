@@ -238,13 +238,18 @@ def text(wanted: Scenario) -> str:
 
 
 def _lines(content: Mapping[str, Any]) -> Iterator[str]:
-    """Yield lines of TOML: plain values first, then tables; JSON writes strings, numbers and lists as TOML does."""
+    """Yield lines of TOML: plain values first, then tables."""
     nested = {name: value for name, value in content.items() if isinstance(value, dict) or _of_tables(value)}
-    yield from (f"{name} = {json.dumps(value)}" for name, value in content.items() if name not in nested)
+    yield from (f"{name} = {_plain(value)}" for name, value in content.items() if name not in nested)
     for name, value in nested.items():
         for table in value if isinstance(value, list) else [value]:
             yield f"\n[[{name}]]" if isinstance(value, list) else f"\n[{name}]"
             yield from _lines(table)
+
+
+def _plain(value: object) -> str:
+    """Return a value as TOML: as JSON writes it, but TOML knows no surrogates, and wants one more character escaped."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _of_tables(value: object) -> bool:

@@ -101,6 +101,12 @@ def test_rows_are_within_their_limits_of_15_and_20_per_cent() -> None:
     assert comparison.LIMITS[KUBE] == 0.15
 
 
+def test_a_row_that_not_every_seed_has_is_not_as_published() -> None:
+    (row, *_) = rows("kube", 1.0)
+    assert row.within
+    assert not row._replace(simulated=row.simulated._replace(lacking=1)).within
+
+
 def test_each_heading_says_what_its_figures_are() -> None:
     interval = {"job_seconds": Interval(1.0, 0.1)}
     compared = {scheduler: rows(scheduler, 1.0) for scheduler in ("kube", "reference", "spazio")}

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from spazio.simulation import engine, outcome, scenario
+from spazio.simulation import compare, engine, outcome, scenario
 from spazio.simulation.cluster import DONE, RUNNING, TICKS, Cluster, populate
 from spazio.simulation.scenario import Scenario, Unreadable
 from spazio.simulation.schedulers.product import Product
@@ -60,6 +60,24 @@ def test_a_serving_pod_demands_its_cores_on_average_and_slows_down_with_its_neig
     used = advance(target, 400)
     assert np.mean(used) == pytest.approx(1.6, rel=0.05)
     assert (target.state == RUNNING).all()
+
+
+def test_requests_that_a_node_cannot_serve_wait_and_are_served_when_there_is_room_again() -> None:
+    pods = [{"name": "s", "kind": "serving", "count": 10, "cores": 0.5, "seconds": 300}]
+    target = cluster([*pods, {"name": "b", "count": 1, "threads": 4, "work": 400, "spread": 0}])
+    advance(target, 60)
+    queued = target.tick(60.0)[0].runnable[0]
+    assert queued == pytest.approx(10 * 0.5 * 100 + 4, rel=0.05)  # all that have not given up
+    target.state[5:] = DONE  # half of the services, and the batch pod
+    shown = [float(target.tick(61 + tick / TICKS)[0].runnable[0]) for tick in range(60 * TICKS)]
+    assert np.mean(shown[-100:]) == pytest.approx(2.5, rel=0.15)
+
+
+@pytest.mark.parametrize(("cores", "share"), [(0.2, 0.0), (0.5, 0.95)])
+def test_a_node_whose_services_demand_more_than_it_has_is_beyond_the_policy(cores: float, share: float) -> None:
+    pods = [{"name": "s", "kind": "serving", "count": 10, "cores": cores, "seconds": 120}]
+    run = asyncio.run(engine.run(made(nodes=[{"count": 1, "cpus": 4}], pods=pods), "kube", 1))
+    assert run.over_seconds / run.busy_seconds == pytest.approx(share, abs=0.05)
 
 
 def test_too_little_memory_kills_the_youngest_which_begins_again() -> None:
@@ -165,6 +183,32 @@ def test_pods_of_one_workload_in_several_groups_have_their_figures_together() ->
     assert figures["pod_seconds_min"] == pytest.approx(1, abs=0.15)
 
 
+def test_pods_of_a_lost_node_that_find_no_other_are_without_a_node_and_others_wait_from_then_on() -> None:
+    pods = [{"name": "s", "kind": "serving", "count": 8, "cores": 0.1, "cpu_request": 0.9}]
+    lost = {"seconds": 60, "losses": [{"at": 30, "nodes": 1}]}
+    for nodes, unbound in ((2, 4), (4, 0)):
+        wanted = made(nodes=[{"count": nodes, "cpus": 4}], pods=pods, **lost)
+        figures = outcome.of(asyncio.run(engine.run(wanted, "kube", 1)), wanted)
+        assert figures["unbound"] == unbound
+        assert figures["wait_seconds_max"] < 2
+
+
+def test_a_scenario_that_was_written_can_be_read(tmp_path: Path) -> None:
+    wanted = made(about='Encoders \U0001f3ac "a\\b" \x7f\n')
+    path = tmp_path / "scenario.toml"
+    path.write_text(scenario.text(wanted))
+    assert scenario.load(str(path)) == wanted
+
+
+def test_a_mean_says_of_how_many_seeds_it_is() -> None:
+    seeds = [{"job_seconds": 130.0}, {"job_seconds": 132.0, "kills": 1.0}, {"job_seconds": float("nan")}]
+    figures = outcome.together(seeds)
+    assert compare.cell(figures["job_seconds"]) == "131.0 ±12.7 (2 of 3)"
+    assert compare.cell(figures["kills"]) == "1.00 (1 of 3)"
+    assert compare.cell(outcome.together(seeds[:2])["job_seconds"]) == "131.0 ±12.7"
+    assert compare.cell(outcome.together(seeds[2:])["job_seconds"]) == "-"
+
+
 def test_intervals_are_students() -> None:
     runs = [{"a": value, "b": float("nan")} for value in (1.0, 2.0, 3.0)]
     together = outcome.together(runs)
@@ -179,7 +223,7 @@ def test_the_command(tmp_path: Path) -> None:
     file.write_text("[[nodes]]\ncount = 2\n[[pods]]\nname = 'a'\ncount = 6\nwork = 2\n")
     command = [*SPAZIO, "simulate", str(file), "--seeds", "2", "--only", "kube", "--out", str(tmp_path), "--json"]
     document = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
-    assert document["schedulers"]["kube"]["unfinished"] == {"mean": 0.0, "half": 0.0}
+    assert document["schedulers"]["kube"]["unfinished"] == {"mean": 0.0, "half": 0.0, "seeds": 2, "lacking": 0}
     rows = pl.read_parquet(tmp_path / "runs.parquet")
     assert set(rows["seed"]) == {1, 2}
     refused = subprocess.run(

@@ -94,7 +94,9 @@ def conclude(state: State, part: Local, global_model: GlobalModel, *, params: Pa
     leading, signal = _signal(part, global_model, params)
     share = part.sizes[:, columns] / part.limits.amount
     used = _level(state, evidence.demanded[:, columns] * share, part, params)
-    room = _room(used, share, evidence, churn, part.limits.pods, params)
+    kept = _kept(used.mean - cost.value[:, columns] * share * churn.pods[:, None], part)
+    whole = used._replace(mean=used.mean + kept)
+    room = _room(whole, share, kept, evidence, part, params)
     most_assumed = cost.prior[np.arange(len(churn.pods)), np.asarray(columns)[room.resource]]
     kalman, estimate = params.variant.estimator.update(
         state.kalman,
@@ -102,7 +104,7 @@ def conclude(state: State, part: Local, global_model: GlobalModel, *, params: Pa
         protocol.Estimate(room, most_assumed),
     )
     learned = ((evidence.state.baseline + cost.value * churn.pods[:, None])[:, columns]) * share
-    believed = np.where(churn.settling[:, None] & ~np.isnan(learned), learned, used.mean)
+    believed = np.where(churn.settling[:, None] & ~np.isnan(learned), learned + kept, whole.mean)
     return _after(part, evidence, used, kalman, columns), Result(
         smoothed=part.smoothed,
         usage=part.usage,
@@ -123,12 +125,13 @@ def _learn(state: State, part: Local, global_model: GlobalModel, params: Params)
     # What is assumed holds still, too, while nothing is learned: the cluster's mean goes on moving for a second.
     held = churn.still[:, None] & ~np.isnan(state.assumed)
     prior = np.where(held, state.assumed, assumed(part.sizes, global_model, columns, estimate))
-    before = least_squares.cost(state.cost, prior, deviation=estimate.prior_deviation)
+    so_far = _of_size(state, part.sizes)
+    before = least_squares.cost(so_far, prior, deviation=estimate.prior_deviation)
     demanded = _demanded(part, params)
     full = part.full | availability.saturated(part.usage[:, columns[1:]])
     hold = churn.still | full
     after = least_squares.update(
-        state.cost,
+        so_far,
         demanded,
         np.where(np.isnan(part.counted), np.nan, churn.pods),
         part.elapsed,
@@ -139,6 +142,14 @@ def _learn(state: State, part: Local, global_model: GlobalModel, params: Params)
     )
     cost = least_squares.cost(after, prior, deviation=estimate.prior_deviation)
     return _Evidence(demanded, full, hold, prior, after, cost)
+
+
+def _of_size(state: State, sizes: Array) -> least_squares.State:
+    """Return what is known of the cost of a pod, in shares of what the nodes have now."""
+    changed = state.seen[:, None] & (sizes != state.sizes)
+    if not changed.any():
+        return state.cost
+    return least_squares.resized(state.cost, np.where(changed, state.sizes / sizes, 1.0))
 
 
 def _signal(part: Local, global_model: GlobalModel, params: Params) -> tuple[Direction, Array]:
@@ -220,9 +231,24 @@ def _level(state: State, used: Array, part: Local, params: Params) -> level.Stat
     return after._replace(mean=np.stack((after.mean[:, 0], memory), axis=1))
 
 
-def _room(used: level.State, share: Array, learned: _Evidence, churn: ChurnState, most: Array, params: Params) -> Room:
-    """Return what fits by the mean pod; `share` (nodes, resources) turns ratios into shares of what pods may have."""
-    estimate, columns = params.settings.estimate, params.resources
+def _kept(beside: Array, part: Local) -> Array:
+    """Return what Kubernetes keeps from pods beyond what is used beside them, both in shares (nodes, resources)."""
+    reserved = part.limits.reserved / part.limits.amount
+    return np.maximum(reserved - np.maximum(np.nan_to_num(beside), 0.0), 0.0)
+
+
+def _room(used: level.State, share: Array, kept: Array, learned: _Evidence, part: Local, params: Params) -> Room:
+    """Return what fits by the mean pod.
+
+    Args:
+        used: What is used or kept, in shares of what pods may have.
+        share: (nodes, resources) turns ratios into such shares.
+        kept: (nodes, resources) share that is kept and not used.
+        learned: What is learned of the cost of a pod.
+        part: The nodes' own part of the second.
+        params: Settings.
+    """
+    estimate, columns, churn = params.settings.estimate, params.resources, part.churn
     evidence, cost = learned.state, learned.cost
     # A pod whose cost is a definition is not unsure: where none has run, only the room is.
     defined = (churn.pods == 0) & (cost.prior[:, columns] > _ALL_ASSUMED).all(axis=1)
@@ -239,12 +265,12 @@ def _room(used: level.State, share: Array, learned: _Evidence, churn: ChurnState
         spread = level.doubt(used, slow=level.SLOW_SECONDS)
         spread[:, 0] += limit.DOUBT**2
         beside = used.mean - value * churn.pods[:, None]
-        baseline = np.where(churn.settling[:, None] & ~np.isnan(baseline), baseline, beside)
+        baseline = np.where(churn.settling[:, None] & ~np.isnan(baseline), baseline + kept, beside)
     return availability.update(
         Demand(used.mean, baseline, value, variance, spread),
         churn.pods,
         _by_capacity(churn, cost, params),
         headroom=np.array([estimate.headroom_cpu, estimate.headroom_memory]),
-        most=most,
+        most=part.limits.pods,
         whole=params.variant.policy and params.settings.policy.whole,
     )

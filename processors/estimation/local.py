@@ -228,7 +228,7 @@ def _churn(state: State, counted: Array, at_us: Times, stirred: Flags, params: P
     churn = counts | stirred
     quiet = np.where(churn & state.seen, state.quiet_us, at_us)
     # Churn that does not end is how this node is: then fresh usage counts again.
-    settling = churn & (at_us - quiet <= estimate.churn_limit_seconds * _SECOND_US)
+    settling = churn & (np.abs(at_us - quiet) <= estimate.churn_limit_seconds * _SECOND_US)
     return ChurnState(pods, changed, churn, quiet, settling, settling & estimate.hold_in_churn)
 
 

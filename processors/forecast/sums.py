@@ -7,7 +7,7 @@ Pods without an owner, and those of owners that no one scales, are left out. A s
 that use most take, so that no node decides alone what a workload uses (`processors.forecast.share`).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -223,10 +223,11 @@ class Sums:
                     total[pod.workload] = _plus(total.get(pod.workload, Sum()), _of(pod, _Used()))
         return total
 
-    def forget(self, nodes: set[str]) -> None:
-        """Drop nodes that are gone."""
+    def forget(self, nodes: set[str], described: Container[str]) -> None:
+        """Drop what pods of nodes that are gone have used, and their facts unless Kubernetes has the node."""
         for node in nodes:
-            self._pods.pop(node, None)
+            if node not in described:
+                self._pods.pop(node, None)
             self._used.pop(node, None)
             self._runs.pop(node, None)
 

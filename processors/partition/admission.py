@@ -4,6 +4,7 @@ Messages are admitted one by one in stream order, so how they are grouped change
 """
 
 import math
+from collections.abc import KeysView
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,16 +102,20 @@ class Admission:
         """Return the nodes with a block in the last `seconds` of event time."""
         return {node for node, record in self._records.items() if record.heard >= second - seconds}
 
+    @property
+    def described(self) -> KeysView[str]:
+        """The nodes that Kubernetes has, whether or not they report; it says no fact twice, so these stay known."""
+        return self._capacity.keys()
+
     def forget(self, nodes: set[str], second: int) -> None:
-        """Drop nodes that are gone."""
+        """Drop what nodes that are gone have reported, and facts of their pods unless Kubernetes has the node."""
         for node in nodes:
             self._records.pop(node, None)
             self._pod_marks.pop(node, None)
             self._windows.pop(node, None)
-            self._allocatable.pop(node, None)
-            self._capacity.pop(node, None)
             self._sizes.pop(node, None)
-        self._facts.forget(nodes, self._records, second * _SECOND_US, _FORGET_SECONDS * _SECOND_US)
+        present = self._records.keys() | self.described
+        self._facts.forget(nodes - self.described, present, second * _SECOND_US, _FORGET_SECONDS * _SECOND_US)
 
     def dump(self) -> dict[str, Any]:
         """Return everything as JSON types."""

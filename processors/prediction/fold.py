@@ -186,14 +186,16 @@ class PredictionPartition:
         self.quota.forget(now, self._watermark.since)
         gone = self._admission.silent(now, self._watermark.since)
         self._admission.forget(gone, now)
-        self._sums.forget(gone)
+        described = self._admission.described
+        self._sums.forget(gone, described)
         self._used.forget(gone)
         for by_node in (self._windows, self._last_checks):
             for name in gone & by_node.keys():
                 del by_node[name]
         oldest = now - round(self.settings.predict.expiration_seconds)
         # How long ago something was heard is unknown if that was before the event time began or restarted.
-        self._nodes.keep(gone, self._pods, self._windows, oldest if self._watermark.since < oldest else 0)
+        present = self._windows.keys() | described
+        self._nodes.keep(gone, self._pods, present, oldest if self._watermark.since < oldest else 0)
         self._used.keep(self._windows.keys() | self._pods.nodes)
         self._nodes.adopt(self._pods, now, self.settings.predict)
         return outputs

@@ -218,14 +218,15 @@ class Pods:
     def keep(self, gone: set[str], present: Container[str], oldest: int) -> list[int]:
         """Forget nodes that are gone, and pods that were not heard of since an event second.
 
-        A pod with facts stays while its node is present, with or without news.
+        A pod with facts stays while its node is present, with or without news: reports, or Kubernetes has it.
 
         Returns:
             The old slots of those that stay, in the order of their new ones.
         """
         slots: list[int] = []
         for node in list(self._nodes):
-            pods, is_present = {} if node in gone else self.of(node), node in present
+            is_present = node in present
+            pods = self.of(node) if is_present or node not in gone else {}
             kept = {uid: pod for uid, pod in pods.items() if pod.heard >= oldest or (is_present and pod.version >= 0)}
             if len(kept) < len(pods) or not kept:
                 self._repeats.pop(node, None)

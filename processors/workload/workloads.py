@@ -1,7 +1,9 @@
 """The workload classes of a partition: slots per node, names, and what the cluster knows of classes.
 
 A node distinguishes as many classes as it has slots. When they are full, a newcomer takes the slot of the class that
-has been without pods for longest; while all have pods it gets none, and its usage counts as the node's own.
+has been without pods for longest. While all have pods it takes that of the class with the fewest, if it has more and
+nothing of that class was started for long, as of a DaemonSet. Otherwise it gets none, and the CPU time of its pods
+counts as the node's own.
 A class that the node has never run is known from the cluster's sums, so every node says how many of it would fit.
 Everything here is numbers per row of the partition's nodes, and what is per node depends on that node's messages and
 on the global model alone.
@@ -22,6 +24,7 @@ from processors.workload.capacity.nodes import Cluster, Nodes
 from processors.workload.classes import EMPTY
 from processors.workload.cost import Cost
 from processors.workload.pod_class import UNNAMED, Tally
+from processors.workload.usage import CPU
 from schemas.messages.estimate import MAXIMUM_CLASSES, Model
 from schemas.settings import Settings
 
@@ -29,6 +32,7 @@ Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
 _STRANGE = 4.0
+_STILL = 0.5  # starts of about an hour, faded: nothing was started for 40 minutes
 _LEAST_WEIGHT = 0.005  # of a class in the mix that is worth a word
 
 
@@ -82,15 +86,18 @@ class Workloads:
         rest = np.array([(each.system_cpu_cores, each.system_memory_bytes) for each in blocks], dtype=np.float64)
         everything = np.stack((nodes.running, nodes.level.mean[:, 1] * nodes.amount[:, 1]), axis=1)
         left = np.maximum(everything - pods.used, 0.0)
+        slot = np.concatenate([self._placed(row, tally) for row, tally in zip(rows.tolist(), tallies, strict=True)])
+        # What pods without a slot take of the CPUs would be missing; of memory, what is in use is seen as a whole.
+        unplaced = np.zeros_like(rest)
+        unplaced[:, CPU] = np.bincount(pods.block[slot < 0], np.nan_to_num(pods.cores)[slot < 0], len(blocks))
         beside = usage.Beside(
-            rest=np.where(np.isnan(rest), left, rest),
+            rest=np.where(np.isnan(rest), left, rest) + unplaced,
             amount=nodes.amount,
             cores=nodes.cores,
             aged=np.array([each.ages is not None for each in blocks]),
             at_us=np.array([tally.at_us for tally in tallies], dtype=np.int64),
             span=np.array([each.span_us / 1e6 for each in blocks]),
         )
-        slot = np.concatenate([self._placed(row, tally) for row, tally in zip(rows.tolist(), tallies, strict=True)])
         declared = np.concatenate([tally.grouping.declared for tally in tallies])
         block = usage.add_up(pods, slot, declared, self._estimate.classes, beside)
         # A host whose own processes wait, and no pod does, owes its pods nothing.
@@ -117,10 +124,10 @@ class Workloads:
             for name in sorted(newcomers, key=lambda name: (-pods[name], name)):
                 slot = len(slots)
                 if slot >= self._estimate.classes:
-                    idle = [(self._state.present_us[row, slots[other]], other) for other in slots.keys() - pods.keys()]
-                    if not idle:
+                    given_up = self._given_up(row, slots, pods, pods[name])
+                    if given_up is None:
                         break
-                    slot = slots.pop(min(idle)[1])
+                    slot = slots.pop(given_up)
                 slots[name] = slot
                 number = self._index.number(name)
                 elsewhere = self._cluster.soaking[self._cluster.label == number]
@@ -128,6 +135,16 @@ class Workloads:
                 reported.clear(self._reported, row, slot)
         # The last one is that of pods without a running container.
         return np.array([*(slots.get(name, -1) for name in names), -1], dtype=np.intp)[tally.grouping.number]
+
+    def _given_up(self, row: int, slots: Mapping[str, int], pods: Mapping[str, int], more_than: int) -> str | None:
+        """Return the class of a node that gives its slot to another with so many pods; None: each one stays."""
+        if idle := [(self._state.present_us[row, slots[name]], name) for name in slots.keys() - pods.keys()]:
+            return min(idle)[1]
+        started = self._state.starts.started[row]
+        still = [
+            (pods[name], name) for name, slot in slots.items() if started[slot] < _STILL and pods[name] < more_than
+        ]
+        return min(still)[1] if still else None
 
     def any_known(self, rows: Rows) -> bool:
         """Tell whether any of these nodes, or the cluster, knows a class."""

@@ -76,7 +76,10 @@ class Blocks(MessagePart):
 
     doubled: Annotated[Count, Field(description="blocks left out because they were duplicates")]
     late: Annotated[Count, Field(description="blocks left out because newer ones had been folded")]
-    missing: Annotated[Count, Field(description="seconds between blocks of one boot without a block")]
+    missing: Annotated[
+        Count,
+        Field(description="seconds between blocks of one boot without a folded block: lost, or left out in overload"),
+    ]
     jumps: Annotated[Count, Field(description="jumps of the wall clock against the boot clock")]
     shared: Annotated[
         bool | None, Field(description="true: two hosts seem to send under this name; absent: they do not")

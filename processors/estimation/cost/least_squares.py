@@ -76,6 +76,16 @@ def init(nodes: int, resources: int) -> State:
     )
 
 
+def resized(state: State, factor: Array) -> State:
+    """Return the state of nodes whose usage of a resource is (nodes, resources) times what it was, as a share."""
+    return state._replace(
+        usage=state.usage * factor,
+        products=state.products * factor,
+        noise=state.noise * factor**2,
+        baseline=state.baseline * factor,
+    )
+
+
 def cost(state: State, prior: Array, *, deviation: float) -> Cost:
     """Weigh evidence and prior.
 

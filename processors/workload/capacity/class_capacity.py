@@ -220,14 +220,15 @@ def _used(state: classes.State, value: Array, doubt: Array, nodes: Nodes) -> tup
     occupied = state.label >= 0
     pods = np.where(occupied, state.pods, 0.0)[..., None]
     taken = value * pods
-    rest = np.maximum(state.rest.mean, nodes.reserved / nodes.amount) * _interrupting(state, taken, nodes)
+    reserved = nodes.reserved / nodes.amount
+    rest = np.maximum(state.rest.mean, reserved) * _interrupting(state, taken, nodes)
     learned = rest + np.nan_to_num(state.drift.mean) + over_slots(taken)
     # Memory in use is known to the byte; only what pods have yet to allocate is learned.
     seen = nodes.level.mean.copy()
     seen[:, 1] += state.pending / nodes.amount[:, 1]
     learnable = state.measured & ~np.isnan(state.rest.mean)
-    learned[:, 1] = np.maximum(seen[:, 1], nodes.reserved[:, 1] / nodes.amount[:, 1])
-    believed = np.where(learnable, np.maximum(learned, 0.0), seen)
+    learned[:, 1] = seen[:, 1] + np.maximum(reserved - np.nan_to_num(state.rest.mean), 0.0)[:, 1]
+    believed = np.where(learnable, np.maximum(learned, 0.0), np.maximum(seen, reserved))
     slow = level.SLOW_SECONDS
     surroundings = level.doubt(state.rest, slow=slow) + level.doubt(state.drift, slow=slow)
     # Drift follows what pods really take, so how unsure their cost is matters only while some of them are not counted.

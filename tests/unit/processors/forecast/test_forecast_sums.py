@@ -151,7 +151,9 @@ def test_names_do_not_pile_up() -> None:
         sums.learn(owned(f"v{index}", node=f"n{index}", version=2, deleted=True))  # type: ignore[arg-type]
     assert {node: len(pods) for node, pods in sums.dump()["pods"].items()} == {"n": MAXIMUM_PODS}
     sums.take(usage("n", 1, [pod("u2000", None, 0.5, 1e8)]))
-    sums.forget({"n", "unknown"})
+    sums.forget({"n"}, {"n"})
+    assert (len(sums.dump()["pods"]["n"]), sums.dump()["used"]) == (MAXIMUM_PODS, {})
+    sums.forget({"n", "unknown"}, set())
     assert (sums.dump()["pods"], sums.dump()["used"]) == ({}, {})
 
 

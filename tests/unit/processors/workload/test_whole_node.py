@@ -1,0 +1,155 @@
+"""What counts as used of a node: pods beyond the classes that it tells apart, what Kubernetes keeps, and its facts."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from processors.partition.partition import Partition
+from schemas.messages.estimate import Availability
+from schemas.settings import load
+from tests.support.processors import telemetry
+from tests.unit.processors.prediction.fold.recordings import node_facts
+
+GIB = 1 << 30
+Stream = list[tuple[str, bytes]]
+
+
+def pod(number: int, workload: str, cores: float, memory: float = 0.05 * GIB) -> dict[str, Any]:
+    calm = {"cpu_pressure": 0.0, "io_pressure": 0.0, "throttled": 0.0}
+    return {"pod": f"p{number}", "workloads": workload, "cpu_cores": cores, "memory_bytes": memory, **calm}
+
+
+def seconds(node: str, first: int, last: int, pods: list[dict[str, Any]], step: int = 1) -> Iterator[Stream]:
+    """Yield what a node of 4 CPUs and 8 GiB sends; its system takes a tenth of a core and half a GiB."""
+    cores = 0.1 + sum(each["cpu_cores"] for each in pods)
+    memory = (0.5 * GIB + sum(each["memory_bytes"] for each in pods)) / (8 * GIB)
+    usage = {"pods": float(len(pods)), "cpu_util": min(1.0, cores / 4), "memory_util": memory, "memory_used": memory}
+    system = {"system_cpu_cores": 0.1, "system_memory_bytes": 0.5 * GIB, "ages": [600] * len(pods)}
+    for second in range(first, last, step):
+        block = telemetry.block(node, second, procs_running=1 + cores, **usage)
+        yield [telemetry.stored(block), telemetry.stored(telemetry.usage(node, second + 1, pods, **system))]
+
+
+def folded(partition: Partition, *streams: Iterator[Stream]) -> dict[str, Availability]:
+    """Fold the streams side by side; return the last availability of each node."""
+    last: dict[str, Availability] = {}
+    for batches in zip(*streams, strict=True):
+        outputs, refused = partition.fold([message for batch in batches for message in batch])
+        assert not refused
+        last |= {each.message.node: each.message for each in outputs if isinstance(each.message, Availability)}
+    return last
+
+
+def described(partition: Partition, cpu: float, memory: float, **more: float) -> None:
+    facts = node_facts("n", 1, cpu, memory, capacity={"cpu": 4.0, "memory": 8.0 * GIB})
+    facts.allocatable.update(more)
+    partition.fold([telemetry.stored(facts)])
+
+
+@pytest.mark.parametrize("reported", [True, False])
+def test_pods_of_more_classes_than_a_node_tells_apart_count_as_used(reported: bool) -> None:
+    """Twelve pods of a fifth of a core each, of one class or of twelve."""
+    free = []
+    for classes in (1, 12):
+        pods = [pod(number, f"shop/app{number % classes}", 0.2) for number in range(12)]
+        stream: Iterator[Stream] = seconds("n", 0, 60, pods)
+        if not reported:
+            lacking = {"system_cpu_cores": None, "system_memory_bytes": None}
+            stream = (
+                [first, telemetry.stored(telemetry.usage("n", second + 1, pods, **lacking, ages=[600] * 12))]
+                for second, (first, _) in enumerate(stream)
+            )
+        free.append(folded(Partition(load({}, environ={}), 0), stream)["n"])
+    one, many = free
+    assert one.free is not None
+    assert many.free is not None
+    assert many.free["cpu"] == pytest.approx(one.free["cpu"], abs=0.06)
+    assert many.lower <= one.lower
+
+
+def test_a_full_node_of_many_classes_says_that_it_is_full() -> None:
+    daemons = [pod(number, f"system/d{number}", 0.01) for number in range(8)]
+    apps = [pod(10 + number, "shop/app", 0.2) for number in range(19)]
+    partition = Partition(load({}, environ={}), 0)
+    last = folded(partition, seconds("n", 0, 20, daemons))
+    assert last["n"].lower > 0
+    last = folded(partition, seconds("n", 20, 90, daemons + apps))
+    assert last["n"].lower == 0
+    assert last["n"].available < 0.5
+
+
+def test_pods_that_come_later_take_the_place_of_a_class_that_has_not_started_any_for_long() -> None:
+    daemons = [pod(number, f"system/d{number}", 0.01) for number in range(8)]
+    apps = [pod(10 + number, "shop/app", 0.2) for number in range(3)]
+    partition = Partition(load({}, environ={}), 0)
+    folded(partition, seconds("n", 0, 600, daemons, step=20))
+    for first, classes in ((600, 0), (4000, 1)):
+        folded(partition, seconds("n", first, first + 30, daemons + apps))
+        last = folded(partition, seconds("n", first + 30, first + 40, daemons + apps))["n"]
+        assert sum(name == "shop/app" for name in last.classes or {}) == classes
+        folded(partition, seconds("n", first + 40, first + 3400, daemons, step=20))
+    again = folded(partition, seconds("n", 7400, 7460, [*daemons, pod(99, "shop/one", 0.2)]))["n"]
+    assert "shop/one" not in (again.classes or {})  # no more pods than any of the others
+
+
+def test_memory_that_kubernetes_keeps_is_not_given_to_pods() -> None:
+    """Five pods of a GiB on a node that gives 6 of its 8 GiB to pods."""
+    pods = [pod(number, "shop/cache", 0.02, GIB) for number in range(5)]
+    partition = Partition(load({}, environ={}), 0)
+    assert folded(partition, seconds("n", 0, 60, pods))["n"].available == pytest.approx(2.4, abs=0.1)
+    partition = Partition(load({}, environ={}), 0)
+    described(partition, 3.8, 6 * GIB)
+    assert folded(partition, seconds("n", 0, 60, pods))["n"].available == pytest.approx(1.0, abs=0.05)
+
+
+@pytest.mark.parametrize("form", ["composed", "least_squares"])
+def test_what_kubernetes_keeps_counts_where_no_class_is_known(form: str) -> None:
+    partition = Partition(load({"estimate_form": form}, environ={}), 0)
+    described(partition, 4.0, 2 * GIB)
+    last = folded(partition, seconds("n", 0, 60, []))["n"]
+    assert last.binding == "memory"
+    assert last.available == pytest.approx(2 * GIB / (200 << 20), abs=0.3)
+
+
+@pytest.mark.parametrize("cpus", [1, 16])
+def test_what_a_pod_costs_stays_what_it_is_when_the_node_comes_back_with_another_size(cpus: int) -> None:
+    def sized(first: int, last: int, of: int) -> Iterator[Stream]:
+        for second in range(first, last):
+            pods = 1 + second // 10 % 4
+            block = telemetry.block(
+                "n", second, pods=float(pods), cpu_util=0.15 * pods / of, memory_util=0.2, procs_running=1 + 0.15 * pods
+            )
+            yield [telemetry.stored(block.model_copy(update={"cpus": of}))]
+
+    costs = []
+    for size in (4, cpus):
+        partition = Partition(load({"estimate_form": "least_squares"}, environ={}), 0)
+        folded(partition, sized(0, 200, 4))
+        last = folded(partition, sized(200, 215, size))["n"]
+        assert last.binding == "cpu"
+        costs.append(last.cost * (last.limits or {})["cpu"])
+    assert costs[1] == pytest.approx(costs[0], rel=0.1)
+
+
+def test_a_node_that_comes_back_after_hours_has_its_pod_limit_and_its_pods_their_classes() -> None:
+    partition, pods = Partition(load({}, environ={}), 0), [pod(number, "guess", 0.05) for number in range(4)]
+    described(partition, 3.8, 6 * GIB, pods=8.0)
+    partition.fold([telemetry.stored(telemetry.facts("n", f"p{number}", "shop/web")) for number in range(4)])
+    before = folded(partition, seconds("n", 0, 60, pods), seconds("other", 0, 60, []))["n"]
+    folded(partition, seconds("other", 60, 4000, [], step=20))
+    after = folded(partition, seconds("n", 4000, 4060, pods), seconds("other", 4000, 4060, []))["n"]
+    for last in (before, after):
+        assert (last.available, last.binding, list(last.classes or {})) == (4.0, "pods", ["shop/web"])
+
+
+def test_a_node_that_kubernetes_deleted_is_forgotten_with_its_facts() -> None:
+    partition, pods = Partition(load({}, environ={}), 0), [pod(number, "guess", 0.05) for number in range(4)]
+    described(partition, 3.8, 6 * GIB, pods=8.0)
+    partition.fold([telemetry.stored(telemetry.facts("n", "p0", "shop/web"))])
+    folded(partition, seconds("n", 0, 60, pods), seconds("other", 0, 60, []))
+    partition.fold([telemetry.stored(node_facts("n", 2, 3.8, 6 * GIB, deleted=True))])
+    folded(partition, seconds("other", 60, 8000, [], step=20))
+    after = folded(partition, seconds("n", 8000, 8060, pods), seconds("other", 8000, 8060, []))["n"]
+    assert after.binding != "pods"
+    assert list(after.classes or {}) == ["guess"]

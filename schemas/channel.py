@@ -65,6 +65,8 @@ NODES = Store("NODES", "newest facts of each node", bucket=True)
 PODS = Store("PODS", "newest facts of each pod that the API server has", bucket=True)
 RESERVATIONS = Store("RESERVATIONS", "places held for pods on their way, by node", bucket=True)
 
+EDGE = "edge"  # kind of what an agent sends that computes its own part
+
 NODE = Token("node", "node name as one token: a dot as _, any other byte outside A-Z a-z 0-9 - as =XX in hex")
 PARTITION = Token("partition", "number of a shard of nodes, from 0")
 NAMESPACE = Token("namespace", "namespace as one token")
@@ -142,7 +144,7 @@ CHANNELS: tuple[Channel, ...] = (
     Channel("samples", SampleBlock, TELEMETRY, "Once a second", by_agent=True),
     Channel("containers", ContainerEvent, TELEMETRY, "At once on an event", by_agent=True),
     Channel("pods", PodUsageBlock, TELEMETRY, "Once a second", by_agent=True),
-    Channel("edge", EdgeBlock, TELEMETRY, "Once a second, instead of samples", by_agent=True),
+    Channel(EDGE, EdgeBlock, TELEMETRY, "Once a second, instead of samples", by_agent=True),
     Channel("nodefacts", NodeFacts, TELEMETRY, "On a change"),
     Channel("podfacts", PodFacts, TELEMETRY, "On a change; {node} is - while the pod is bound to none"),
     Channel("smoothed", SmoothedBlock, ESTIMATES, "Once a second, unless off"),

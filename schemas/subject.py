@@ -154,6 +154,18 @@ class Names:
         return self.store("CHECKPOINTS")
 
 
+def partition(encoded: str, partitions: int) -> int:
+    """Return the partition in which the server stores telemetry of an encoded node: FNV-1a of 32 bits, modulo.
+
+    >>> partition("a", 7), partition("node-1", 7), partition("n2", 7)
+    (5, 6, 4)
+    """
+    value = 0x811C9DC5
+    for byte in encoded.encode(errors="surrogateescape"):
+        value = ((value ^ byte) * 0x01000193) & 0xFFFFFFFF
+    return value % partitions
+
+
 def kind_and_node(subject: str) -> tuple[str, str]:
     """Return the kind and the encoded node of a telemetry subject, as published or as stored by partition.
 

@@ -21,6 +21,16 @@ def is_loopback(address: str) -> bool:
         return address == "localhost"
 
 
+def url_host(address: str) -> str:
+    """Return how a program of this machine writes an address in a URL; one that means all of them is loopback there.
+
+    >>> url_host("0.0.0.0"), url_host("::"), url_host("fd00::1"), url_host("example.com")
+    ('127.0.0.1', '[::1]', '[fd00::1]', 'example.com')
+    """
+    named = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)  # noqa: S104 # compared, not listened on
+    return f"[{named}]" if ":" in named else named
+
+
 def host(authority: str) -> str:
     """Return the name or address of a header Host; empty: it has none.
 

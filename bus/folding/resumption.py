@@ -22,6 +22,22 @@ from bus.stream import Stream
 log = logging.getLogger(__name__)
 
 
+def unread(part: str, covered: int, source: Stream) -> int:
+    """Return how many messages have expired that were neither folded nor read by an earlier holder; 0: none.
+
+    Of the whole stream: a task reads about its partition's share.
+
+    Args:
+        part: Name of the task.
+        covered: Input sequence up to which messages were folded; 0: none was.
+        source: Its input.
+    """
+    if not covered or covered + 1 >= source.first:
+        return 0
+    log.warning("input.expired_unread", extra={"part": part, "from": covered + 1, "to": source.first - 1})
+    return (source.first - covered - 1) // max(1, source.partitions)
+
+
 async def find(
     client: Client, store: Store, name: str, source: Stream, covered: int, timeout_seconds: float
 ) -> Checkpoint | None:

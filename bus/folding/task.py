@@ -1,11 +1,11 @@
 """A task: a part of the input that one replica folds at a time, how it is folded, and where its rows are stored."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from bus.folding.shedding import Shedding
+from bus.folding.overload.shedding import Shedding
 from bus.folding.worker import Worker
 from bus.publishing.batch import MAXIMUM_BYTES, Row
 from bus.reading.feed import Feed
@@ -20,6 +20,9 @@ class OutputRow:
 
     index: int
     row: Row
+
+
+Given = Callable[[], Awaitable[Sequence[tuple[str, bytes]]]]
 
 
 class Fold(Protocol):
@@ -101,6 +104,9 @@ class Task(NamedTuple):
             task of a process folds at a time, so that their backlogs do not delay the other tasks after a take-over.
         feed: Where it leaves what it reads, for a patient task of the same partition, or takes it if it is that one;
             None: nowhere.
+        given: Returns what a new state begins with, (stored subject, payload), where messages of its input have expired
+            already; None: it begins empty. What the input still has of it comes again, so an older version of anything
+            must change nothing.
     """
 
     name: str
@@ -109,6 +115,7 @@ class Task(NamedTuple):
     checkpoint_seconds: float | None = None
     patient: bool = False
     feed: Feed | None = None
+    given: Given | None = None
 
     @property
     def consumer(self) -> str:

@@ -25,9 +25,9 @@ from bus.accounting.ledger import EXPIRED, LEDGER
 from bus.api import FULL
 from bus.folding import careful, resumption
 from bus.folding.checkpoint import Checkpoint, Store
+from bus.folding.overload.thinning import Thinning
 from bus.folding.portion import Portion
 from bus.folding.publication import Publication
-from bus.folding.shedding import Thinning
 from bus.folding.task import Fold, Journal, Shared, Task
 from bus.health import UNSTORED, Health
 from bus.publishing import dead
@@ -88,8 +88,8 @@ class TaskRunner:
         self._checkpoints = f"checkpoints of {task.name}"
         self._source: Stream | None = None
         self._account = LEDGER.account("process", task.source)
-        patient, blocks = task.patient, task.source == self._names.telemetry
-        self._thinning = Thinning(shared.shedding, task.name, health, self._account, patient=patient, blocks=blocks)
+        patient, blocks = task.patient, task.subjects if task.source == self._names.telemetry else ()
+        self._thinning = Thinning(shared.shedding, task.name, health, self._account, patient=patient, subjects=blocks)
         self._rows = Publication(client, journal, self._names, timeout_seconds=self._timeout)
         self._doubt, self._portion = careful.Doubt(), Portion(patient=patient)
         self.sequence = self.lag = self._saved = self._stored_us = 0
@@ -206,11 +206,9 @@ class TaskRunner:
                 self._stored_us = checkpoint.stored_us
                 # A checkpoint is never ahead of its rows, but the cursor may expire from its stream earlier.
                 self._rows.published = max(self._rows.published, checkpoint.sequence)
-        if self._rows.published and self.sequence + 1 < source.first:
-            lost = {"part": self.task.name, "from": self.sequence + 1, "to": source.first - 1}
-            log.warning("input.expired_unread", extra=lost)
-            # Of the whole stream; a task reads about its partition's share.
-            self._account.add(EXPIRED, (source.first - self.sequence - 1) // max(1, source.partitions))
+        if not self.sequence and source.first > 1 and self.task.given is not None:
+            await self._worker.run(self._state.fold, await self.task.given())
+        self._account.add(EXPIRED, resumption.unread(name, max(self.sequence, self._rows.published), source))
         return source
 
     async def _follow(self, lease: Lease, source: Stream) -> None:
@@ -255,7 +253,8 @@ class TaskRunner:
         self._account.receive(len(messages))
         self._account.add("refused", len(invalid))
         self._account.add("folded", len(messages) - len(invalid))
-        bad = [(messages[each.index], each.reason) for each in invalid]
+        fresh = [each for each in invalid if messages[each.index].sequence > self._rows.published]
+        bad = [(messages[each.index], each.reason) for each in fresh]
         async with self._health.within(self.task.consumer, _PATIENCE_SECONDS, UNSTORED):
             await dead.bury_all(self._client, self._names, "process", source.name, bad, timeout_seconds=self._timeout)
             await self._rows.store(messages, outputs, source)

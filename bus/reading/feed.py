@@ -23,6 +23,7 @@ class Feed:
     """Messages of some subjects, without a gap, that wait for the second task.
 
     Attributes:
+        skipped: Number of messages that both tasks skip and that the second has not counted.
         arrived: Set while messages wait, and when something else has changed.
         generation: Number of times that the first task has begun again, or somewhere else. A server that came back with
             less gives the same sequences to other messages, so they can be compared within a generation only.
@@ -40,6 +41,7 @@ class Feed:
         self._bytes = self._begin = 0
         self._end = -1
         self._followed = False
+        self.skipped = 0
         self.arrived, self.generation = asyncio.Event(), 0
 
     def __len__(self) -> int:
@@ -60,9 +62,12 @@ class Feed:
         self.end()
         self._followed = False
 
-    def put(self, after: int, messages: Sequence[Received]) -> None:
-        """Keep what the first task has read behind a position, in stream order and without a gap."""
-        if not self._followed or not messages:
+    def put(self, after: int, messages: Sequence[Received], end: int) -> None:
+        """Keep what the first task has read behind a position and up to another, in stream order.
+
+        What lacks in between was skipped by the first task, and is by the second.
+        """
+        if not self._followed or end == after:
             return
         if after != self._end:
             self.end()
@@ -70,7 +75,7 @@ class Feed:
         wanted = [message for message in messages if message.subject.startswith(self._prefix)]
         self._messages += wanted
         self._bytes += sum(len(message.data) for message in wanted)
-        self._end = messages[-1].sequence
+        self._end = end
         while self._bytes > self._max_bytes:
             self._drop()
         self.arrived.set()
@@ -78,7 +83,7 @@ class Feed:
     def end(self) -> None:
         """Forget everything, as the first task has ended."""
         self._messages.clear()
-        self._bytes, self._begin, self._end = 0, 0, -1
+        self._bytes, self._begin, self._end, self.skipped = 0, 0, -1, 0
         self.generation += 1
         self.arrived.set()
 
@@ -124,8 +129,21 @@ class FirstReader(LeasedReader):
         """Return messages as `LeasedReader.read`."""
         after = self.position
         messages = await super().read(linger_seconds=linger_seconds, timeout_seconds=timeout_seconds)
-        self._feed.put(after, messages)
+        self._feed.put(after, messages, self.position)
         return messages
+
+    async def skip_ahead(self, seconds: float, apart: Sequence[str]) -> list[Received]:
+        """Continue near the end of the stream, as `LeasedReader.skip_ahead`; the second task does as well."""
+        after = self.position
+        messages = await super().skip_ahead(seconds, apart)
+        self._feed.put(after, messages, self.position)
+        return messages
+
+    def take_skipped(self) -> int:
+        """Return how many messages were skipped since the last call, as `LeasedReader.take_skipped`."""
+        count = super().take_skipped()
+        self._feed.skipped += count
+        return count
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
@@ -160,12 +178,23 @@ class SecondReader(LeasedReader):
             self._generation = generation
             return messages
         if not self._fed:
-            self._fed = True
+            self._fed, self._feed.skipped = True, 0
             await self.close()
             self._held.keep()
         if self._verification_due():
             await self._held.verify(pinned=True)
         return await self._take_fed(linger_seconds, timeout_seconds)
+
+    async def skip_ahead(self, seconds: float, apart: Sequence[str]) -> list[Received]:
+        """Continue near the end of the stream, as `LeasedReader.skip_ahead`, unless the first task feeds it."""
+        return [] if self._fed else await super().skip_ahead(seconds, apart)
+
+    def take_skipped(self) -> int:
+        """Return how many messages were skipped since the last call, also by the first task while it feeds this one."""
+        count = super().take_skipped()
+        if self._fed:
+            count, self._feed.skipped = count + self._feed.skipped, 0
+        return count
 
     async def _take_fed(self, linger_seconds: float, timeout_seconds: float | None) -> list[Received]:
         """Wait for messages, and then for more of them."""

@@ -10,7 +10,7 @@ end of its own state, and its cursor fences the rows that it publishes.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import nats.errors
 from nats.aio.client import Client
@@ -37,6 +37,20 @@ CONTENDED = Counter(
 
 class Lost(nats.errors.Error):
     """The server has given the consumer to another replica."""
+
+
+class Opened(NamedTuple):
+    """A consumer that was reset to a position.
+
+    Attributes:
+        consumer: Its name.
+        before: Messages behind the place where it was.
+        pending: Messages behind the position.
+    """
+
+    consumer: str
+    before: int
+    pending: int
 
 
 class Lease:
@@ -172,25 +186,25 @@ class Lease:
         except (nats.errors.Error, TimeoutError, OSError) as error:
             log.debug("lease.rewind_failed", extra={"consumer": self.consumer, "reason": str(error)})
 
-    async def open(self, position: int) -> str:
-        """Reset the consumer to begin after a position, and return its name.
+    async def open(self, position: int) -> Opened:
+        """Reset the consumer to begin after a position.
 
         Raises:
             Lost: This replica does not hold the lease any more.
             nats.errors.Error: The consumer was not reset; also TimeoutError.
         """
         try:
-            pinned = await self._pinned()
+            info = await self._info()
         except api.Refused as refused:  # a server killed soon after it created the consumer loses it
             raise Lost(f"{self.consumer}: {refused}") from refused
-        if not pinned:
+        if self._pin not in pin.pins(info):
             raise Lost(f"{self.consumer} is pinned to another client")
         # The server would answer a request that is still open with a message, which the reader would miss. With leaf
         # servers a request outlives its inbox.
         await self._renewal.stop()
         await self._renewal.expired()
-        await self._reset(position)
-        return self.consumer
+        answer = await self._reset(position)
+        return Opened(self.consumer, int(info["num_pending"]), int(answer["num_pending"]))
 
     def check(self, headers: bytes | None) -> None:
         """Check that a message was sent under this replica's pin.
@@ -245,7 +259,7 @@ class Lease:
             self._pin = ""
             return
         try:
-            if await self._pinned():
+            if self._pin in pin.pins(await self._info()):
                 verb = f"CONSUMER.UNPIN.{self.stream}.{self.consumer}"
                 await api.request(self._client, verb, {"group": GROUP}, self.timeout_seconds)
         except (nats.errors.Error, TimeoutError) as error:
@@ -256,15 +270,12 @@ class Lease:
         """Record that the lease is lost, so that `release` does not take it from its new holder."""
         self._pin = ""
 
-    async def _pinned(self) -> bool:
-        return self._pin in pin.pins(await self._info())
-
     async def _info(self) -> dict[str, Any]:
         return await api.request(self._client, f"CONSUMER.INFO.{self.stream}.{self.consumer}", {}, self.timeout_seconds)
 
-    async def _reset(self, position: int) -> None:
+    async def _reset(self, position: int) -> dict[str, Any]:
         verb = f"CONSUMER.RESET.{self.stream}.{self.consumer}"
-        await api.request(self._client, verb, {"seq": position + 1}, self.timeout_seconds)
+        return await api.request(self._client, verb, {"seq": position + 1}, self.timeout_seconds)
 
     async def _create(self) -> None:
         request = {"stream_name": self.stream, "config": self._config}

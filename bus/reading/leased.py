@@ -1,13 +1,19 @@
 """A reader of the consumer that a lease holds."""
 
 import asyncio
+import logging
+from collections.abc import Sequence
+
+import nats.errors
 
 from bus.client import Client
-from bus.reading import progress
-from bus.reading.lease import Lease
+from bus.reading import progress, setback
+from bus.reading.lease import Lease, Opened
 from bus.reading.progress import HEARTBEATS, Progress, Received
 from bus.reading.reader import Reader
 from bus.reading.setback import Mark
+
+log = logging.getLogger(__name__)
 
 _VERIFY_SECONDS = 10.0
 
@@ -33,12 +39,76 @@ class LeasedReader(Reader):
             self.mark, pending=0, batch=batch, heartbeat_seconds=self._heartbeat, nudges=progress.NUDGES
         )
         self._verified = asyncio.get_running_loop().time()
+        self._apart: int | None = None
+        self._skipped = 0
 
     async def read(self, *, linger_seconds: float = 0, timeout_seconds: float | None = None) -> list[Received]:
         """Return messages as `Reader.read`; see from time to time that the consumer is as the lease made it."""
         if self._verification_due():
             await self._held.verify()
         return await super().read(linger_seconds=linger_seconds, timeout_seconds=timeout_seconds)
+
+    async def skip_ahead(self, seconds: float, apart: Sequence[str]) -> list[Received]:
+        """Continue near the end of the stream, without the messages before, which the server does not send then.
+
+        Nothing is skipped if the end is not that far, or if the server does not answer in time.
+
+        Args:
+            seconds: How far before the end to continue.
+            apart: Filters for messages of which none is skipped.
+
+        Returns:
+            Messages that the server was asked for already, and then those that are read apart, in stream order.
+        """
+        messages = await self._drained()
+        try:
+            async with asyncio.timeout(self._timeout):
+                mark = await setback.before_end(self._client, self.stream, self.mark, seconds, self._timeout)
+                between = None if mark is None else await self._between(mark, apart)
+        except (nats.errors.Error, TimeoutError) as error:
+            log.info("reader.not_ahead", extra={"stream": self.stream, "reason": repr(error)})
+            return messages
+        if mark is None or between is None:
+            return messages
+        await self.close()
+        self._progress.skip(mark)
+        self._apart = len(between)
+        return messages + between
+
+    def take_skipped(self) -> int:
+        """Return how many messages were skipped since the last call; those that came in this instant are not counted.
+
+        They are counted once the next ones have been asked for.
+        """
+        count, self._skipped = self._skipped, 0
+        return count
+
+    async def _drained(self) -> list[Received]:
+        """Return what comes of requests that are open; the server would answer them with what a reader lacks then."""
+        loop, messages = asyncio.get_running_loop(), list[Received]()
+        deadline = loop.time() + self._expires
+        while self._tap is not None and self._progress.wanted > 0 and loop.time() < deadline:
+            if self._arrived or await self._wait(deadline):
+                messages += await self._take()
+        return messages
+
+    async def _between(self, end: Mark, subjects: Sequence[str]) -> list[Received] | None:
+        """Return messages of some subjects behind the position and up to a later one; None: it is not clear."""
+        client, after = self._client, self.position
+        async with Reader(client, self.stream, subjects, after=after, timeout_seconds=self._timeout) as reader:
+            messages = more = await reader.read(timeout_seconds=0)
+            while reader.pending and reader.position < end.sequence:
+                if not (more := await reader.read(timeout_seconds=self._timeout)):
+                    return None
+                messages += more
+        return [message for message in messages if message.sequence <= end.sequence]
+
+    async def _opened(self, lease: Lease) -> Opened:
+        opened = await super()._opened(lease)
+        if self._apart is not None:
+            self._skipped += max(0, opened.before - opened.pending - self._apart)
+            self._apart = None
+        return opened
 
     def _verification_due(self) -> bool:
         """Tell whether it is time to see that the consumer is as the lease made it, and take that as done."""

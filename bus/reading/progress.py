@@ -58,16 +58,6 @@ def delivery(reply: bytes) -> tuple[int, int, int, int]:
     return int(tokens[start]), int(tokens[start + 1]), int(tokens[start + 3]), int(tokens[start + 2]) // 1000
 
 
-def behind_seconds(messages: Sequence[Received], pending: int) -> float:
-    """Return how far the first of some messages is behind the newest of its stream, in seconds.
-
-    The server's own times count, and not the clock here; those that are still to come are taken to be as close
-    together as these.
-    """
-    span = max(0, messages[-1].stored_us - messages[0].stored_us) / 1e6
-    return span * (1 + max(0, pending) / len(messages))
-
-
 class Progress:
     """Protocol state of one reader and its consumer.
 
@@ -108,6 +98,15 @@ class Progress:
     def due(self) -> bool:
         """Whether another request is due."""
         return self._wanted <= self._half
+
+    @property
+    def wanted(self) -> int:
+        """Number of messages that were asked for and have not come."""
+        return self._wanted
+
+    def skip(self, mark: Mark) -> None:
+        """Continue behind a later message; the consumer has to be reset to it."""
+        self.position, self.stored_us = mark
 
     def open(self, now: float) -> None:
         """Start with a new consumer after the position, or with one that was reset to it."""

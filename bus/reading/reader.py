@@ -20,7 +20,7 @@ from prometheus_client import Counter
 from bus import api
 from bus.reading import setback, tap
 from bus.reading.consumer import Consumers, StreamRecreated
-from bus.reading.lease import Lease, Lost
+from bus.reading.lease import Lease, Lost, Opened
 from bus.reading.progress import HOLE, Arrival, Progress, Received
 from bus.reading.setback import Mark, SetBack
 from bus.reading.tap import Sink, Tap
@@ -252,12 +252,15 @@ class Reader:
         else:
             if self.mark.stored_us:
                 await setback.check(self._client, self.stream, self.mark, self._timeout)
-            self._consumer = await self._lease.open(self.position)
+            self._consumer, _, self._progress.pending = await self._opened(self._lease)
         self._wake.clear()
         self._progress.open(asyncio.get_running_loop().time())
         self._tap = await tap.listen(self._client, self._collector(), below=".*")
         if self._lease is not None:
             self._keeping = asyncio.create_task(self._keep())
+
+    async def _opened(self, lease: Lease) -> Opened:
+        return await lease.open(self.position)
 
     def _collector(self) -> Sink:
         loop = asyncio.get_running_loop()

@@ -85,6 +85,27 @@ async def check(client: Client, stream: str, read: Mark, timeout_seconds: float)
         raise SetBack(stream, read, kept)
 
 
+async def before_end(client: Client, stream: str, after: Mark, seconds: float, timeout_seconds: float) -> Mark | None:
+    """Return a message about so many seconds before the last one of a stream; None: there is none after a mark.
+
+    Args:
+        client: Connection.
+        stream: Name of the stream.
+        after: A message that was read, with its time. The messages since then are taken to be equally far apart.
+        seconds: Time between the two by the server's clock.
+        timeout_seconds: Time limit for each request to the server.
+
+    Raises:
+        nats.errors.Error: The server did not answer; also TimeoutError.
+    """
+    state = (await api.request(client, f"STREAM.INFO.{stream}", {}, timeout_seconds))["state"]
+    behind = (_microseconds(state["last_ts"]) - after.stored_us) / 1e6
+    if not after.stored_us or behind <= seconds:
+        return None
+    passed = int((int(state["last_seq"]) - after.sequence) * (1 - seconds / behind))
+    return None if passed <= 0 else await _next(client, stream, after.sequence + passed, timeout_seconds)
+
+
 async def last_until(client: Client, stream: str, until_us: int, timeout_seconds: float) -> int:
     """Return the sequence of the last message that a stream stored up to a time, as far as it still has messages.
 
@@ -134,5 +155,9 @@ async def _next(client: Client, stream: str, sequence: int, timeout_seconds: flo
         if headers.get("Status") == _NO_MESSAGE:
             return None
         raise nats.errors.Error(f"stream {stream} does not say what it has at {sequence}: {headers}")
-    stored = datetime.fromisoformat(headers["Nats-Time-Stamp"]) - _EPOCH
-    return Mark(int(headers["Nats-Sequence"]), stored // timedelta(microseconds=1))
+    return Mark(int(headers["Nats-Sequence"]), _microseconds(headers["Nats-Time-Stamp"]))
+
+
+def _microseconds(time: str) -> int:
+    """Return a time of the server, as it writes it, in microseconds since the epoch."""
+    return (datetime.fromisoformat(time) - _EPOCH) // timedelta(microseconds=1)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from bus import errors, stream
 from bus.client import Client
 from bus.folding import journal
-from bus.folding.shedding import Shedding
+from bus.folding.overload.shedding import Shedding
 from bus.folding.task import Journal, Shared, Task
 from bus.folding.task_runner import TaskRunner
 from bus.folding.worker import Worker
@@ -30,6 +30,7 @@ from processors.decode import MEMO_BYTES, Memo
 from schemas.live import Live
 from schemas.settings import Settings
 from schemas.subject import Names
+from spazio.recovery import facts
 from spazio.service import folding
 from spazio.service.folding import ProcessorFold
 from spazio.service.liveness import loop_guard
@@ -95,7 +96,9 @@ def _works(client: Client, live: Live, shards: int) -> Iterator[_Work]:
         # are read by predictions alone.
         fed = _predicts(settings) and settings.process.shed and not _federated(settings)
         feed = Feed(names.partition(number), FEED_BYTES // shards) if fed else None
-        task = Task(name, names.telemetry, subjects(names, number), feed=feed)
+        # A replay has what was recorded, and not what came later.
+        given = partial(facts.of_partition, client, names, number, shards, timeout) if settings.process.shed else None
+        task = Task(name, names.telemetry, subjects(names, number), feed=feed, given=given)
         yield _Work(task, folding.partition(settings, number, memo), batches(name))
         if _predicts(settings):
             name = f"{PREDICTION}-{number}"
@@ -103,7 +106,7 @@ def _works(client: Client, live: Live, shards: int) -> Iterator[_Work]:
                 settings.predict.checkpoint_seconds,
                 prediction_subjects(names, number, _federated(settings)),
             )
-            task = Task(name, names.telemetry, wanted, pause, patient=True, feed=feed)
+            task = Task(name, names.telemetry, wanted, pause, patient=True, feed=feed, given=given)
             yield _Work(task, folding.prediction(live, number, shards, memo), batches(name))
 
     def merge(name: str, kind: str, subject: str, fold: ProcessorFold[Any]) -> _Work:

@@ -7,7 +7,7 @@ import nats.errors
 import pytest
 from nats.aio.client import Client
 
-from tests.support.nats.subject import partition
+from schemas.subject import partition
 from tests.support.server.raw import SECOND, api, error, eventually, fill, info, publish, stream
 
 

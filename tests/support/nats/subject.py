@@ -3,6 +3,8 @@
 import re
 from collections.abc import Sequence
 
+from schemas.subject import partition
+
 _FUNCTION = re.compile(r"\{\{\s*(\w+)\s*\(([\d\s,]*)\)\s*\}\}")
 _CACHED = 1 << 16
 
@@ -57,18 +59,6 @@ class Filter:
             if len(self._cache) < _CACHED:
                 self._cache[subject] = answer
         return answer
-
-
-def partition(key: str, partitions: int) -> int:
-    """Return the partition of a key: FNV-1a of 32 bits, modulo.
-
-    >>> partition("a", 7), partition("node-1", 7), partition("n2", 7)
-    (5, 6, 4)
-    """
-    value = 0x811C9DC5
-    for byte in key.encode(errors="surrogateescape"):
-        value = ((value ^ byte) * 0x01000193) & 0xFFFFFFFF
-    return value % partitions
 
 
 class Transform:

@@ -11,7 +11,7 @@ import pytest
 from nats.aio.client import Client
 
 from bus import api, connection, stream
-from bus.reading import slot
+from bus.reading import pin, slot
 from bus.reading.lease import Lease
 from bus.reading.leased import LeasedReader
 from bus.reading.reader import Reader
@@ -119,7 +119,7 @@ async def test_a_service_can_neither_make_nor_change_nor_use_nor_delete_the_cons
         after = await lease._info()
         for field in ("config", "created"):
             assert after[field] == before[field], field
-        assert await lease._pinned()
+        assert lease._pin in pin.pins(await lease._info())
         async with LeasedReader(client, lease) as reader:
             assert await reader.read(timeout_seconds=2)
 

@@ -32,47 +32,61 @@ def following(*, max_bytes: int = 100) -> Feed:
     return feed
 
 
+def put(feed: Feed, after: int, messages: list[Received]) -> None:
+    feed.put(after, messages, messages[-1].sequence)
+
+
 def sequences(messages: list[Received]) -> list[int]:
     return [each.sequence for each in messages]
 
 
 def test_nothing_is_kept_without_a_second_task() -> None:
     feed = Feed(PATTERN)
-    feed.put(0, [message(1)])
+    put(feed, 0, [message(1)])
     assert not feed.covers(0)
     assert not len(feed)
 
 
 def test_what_was_put_is_taken_once_without_what_the_second_task_does_not_read() -> None:
     feed = following()
-    feed.put(3, [message(4), message(6, NAMES.model), message(7)])
+    put(feed, 3, [message(4), message(6, NAMES.model), message(7)])
     assert not feed.covers(2)
     assert feed.covers(5)
     assert feed.seconds == 3.0
     assert sequences(feed.take(5, 9)) == [7]
-    feed.put(7, [message(8, NAMES.model)])
+    put(feed, 7, [message(8, NAMES.model)])
     assert feed.take(7, 9) == []
     assert feed.covers(7)
-    feed.put(8, [message(9)])
+    put(feed, 8, [message(9)])
     assert sequences(feed.take(7, 9)) == [9]
     assert not feed.covers(7)
 
 
 def test_a_gap_begins_a_feed_anew() -> None:
     feed = following()
-    feed.put(0, [message(1)])
-    feed.put(2, [message(3)])
+    put(feed, 0, [message(1)])
+    put(feed, 2, [message(3)])
     assert not feed.covers(0)
     assert sequences(feed.take(2, 9)) == [3]
-    feed.put(1, [message(2)])
+    put(feed, 1, [message(2)])
     assert not feed.covers(3)  # the first task has gone back
-    feed.put(2, [message(3), message(4)])
+    put(feed, 2, [message(3), message(4)])
     assert sequences(feed.take(3, 9)) == [4]
+
+
+def test_what_the_first_task_has_skipped_is_no_gap() -> None:
+    feed = following()
+    put(feed, 0, [message(1)])
+    feed.put(1, [message(4)], 9)
+    put(feed, 9, [message(10)])
+    assert feed.covers(0)
+    assert sequences(feed.take(0, 9)) == [1, 4, 10]
+    assert feed.covers(10)
 
 
 def test_at_most_so_many_are_taken_and_the_rest_waits() -> None:
     feed = following()
-    feed.put(0, [message(1), message(2), message(3)])
+    put(feed, 0, [message(1), message(2), message(3)])
     assert sequences(feed.take(0, 2)) == [1, 2]
     assert feed.arrived.is_set()
     assert sequences(feed.take(2, 2)) == [3]
@@ -81,11 +95,11 @@ def test_at_most_so_many_are_taken_and_the_rest_waits() -> None:
 
 def test_a_feed_that_begins_anew_is_another_generation() -> None:
     feed = following()
-    feed.put(0, [message(1)])
+    put(feed, 0, [message(1)])
     before = feed.generation
-    feed.put(1, [message(2)])
+    put(feed, 1, [message(2)])
     assert feed.generation == before
-    feed.put(3, [message(4)])
+    put(feed, 3, [message(4)])
     assert feed.generation == before + 1
     feed.end()
     assert feed.generation == before + 2
@@ -93,7 +107,7 @@ def test_a_feed_that_begins_anew_is_another_generation() -> None:
 
 def test_the_oldest_are_dropped_when_too_many_bytes_wait() -> None:
     feed = following(max_bytes=5)
-    feed.put(0, [message(1, size=3), message(2, size=3), message(3, size=2)])
+    put(feed, 0, [message(1, size=3), message(2, size=3), message(3, size=2)])
     assert not feed.covers(0)
     assert sequences(feed.take(1, 9)) == [2, 3]
 
@@ -233,7 +247,7 @@ async def test_a_second_task_that_is_fed_notices_that_the_server_came_back_with_
                 await read(reader, 2)
             position = first.position
         second._progress.stored_us -= 1_000_000  # the server has stored another message there, later
-        both.feed.put(position - 2, [message(position - 1), message(position), message(position + 1)])
+        put(both.feed, position - 2, [message(position - 1), message(position), message(position + 1)])
         assert both.feed.covers(second.position)
         with pytest.raises(SetBack):
             await read(second, 1)

@@ -5,11 +5,13 @@ import asyncio
 import pytest
 
 from bus.accounting.ledger import Ledger
-from bus.folding import shedding
-from bus.folding.shedding import BLOCKS, NONE, PREDICTIONS, Shedding, Thinning
+from bus.folding.overload import thinning
+from bus.folding.overload.shedding import BLOCKS, NONE, PREDICTIONS, Shedding
+from bus.folding.overload.thinning import Thinning
 from bus.health import Health
-from bus.reading.progress import Received, behind_seconds
+from bus.reading.progress import Received
 
+SUBJECTS = ("spazio.part.0.>",)
 BLOCK, FACTS = "spazio.part.0.samples.n{}", "spazio.part.0.podfacts.n{}"
 
 
@@ -29,13 +31,6 @@ class Process:
 
 def read(*subjects: str) -> list[Received]:
     return [Received(subject, index + 1, b"", (index + 1) * 1_000_000) for index, subject in enumerate(subjects)]
-
-
-def test_how_far_a_task_is_behind_counts_what_is_still_to_come() -> None:
-    messages = read(*(BLOCK.format(node) for node in range(5)))
-    assert behind_seconds(messages, 0) == 4
-    assert behind_seconds(messages, 10) == 12
-    assert behind_seconds(messages, -1) == 4
 
 
 def test_a_task_that_catches_up_leaves_nothing_out_however_far_it_is_behind() -> None:
@@ -134,7 +129,7 @@ def test_patient_tasks_rest_while_one_of_availability_is_behind() -> None:
 async def test_a_rest_ends_when_others_have_caught_up_or_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     process = Process()
     account = Ledger().account("process", "S")
-    patient = Thinning(process.shedding, "outlook-0", process.health, account, patient=True, blocks=True)
+    patient = Thinning(process.shedding, "outlook-0", process.health, account, patient=True, subjects=SUBJECTS)
     process.run(1, 60.0)
     resting = asyncio.create_task(patient.rest())
     await asyncio.sleep(0.01)
@@ -142,7 +137,7 @@ async def test_a_rest_ends_when_others_have_caught_up_or_after_a_while(monkeypat
     process.run(1, 0.0)
     await resting
     process.run(1, 60.0)
-    monkeypatch.setattr(shedding, "_RESTED_SECONDS", 0.01)
+    monkeypatch.setattr(thinning, "_RESTED_SECONDS", 0.01)
     await patient.rest()
 
 
@@ -153,7 +148,7 @@ async def test_one_task_of_availability_reads_and_folds_at_a_time_while_blocks_a
 
     def task(name: str) -> Thinning:
         account = Ledger().account("process", "S")
-        return Thinning(process.shedding, name, process.health, account, patient=False, blocks=True)
+        return Thinning(process.shedding, name, process.health, account, patient=False, subjects=SUBJECTS)
 
     async with task("0").turn(messages), task("1").turn(messages):
         assert not process.shedding.turn.locked()
@@ -166,6 +161,6 @@ async def test_one_task_of_availability_reads_and_folds_at_a_time_while_blocks_a
         assert not waiting.done()
         await first.aclose()
         await waiting
-    monkeypatch.setattr(shedding, "_TURN_SECONDS", 0.01)
+    monkeypatch.setattr(thinning, "_TURN_SECONDS", 0.01)
     async with task("1").turn(messages):  # the other one does not get on
         assert process.shedding.turn.locked()

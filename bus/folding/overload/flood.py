@@ -8,10 +8,12 @@ from collections import Counter, OrderedDict
 from collections.abc import Collection, Sequence
 
 from bus.reading.progress import Received
+from schemas.channel import EDGE
 from schemas.subject import kind_and_node
 
 _BURST = 2_400.0  # an agent keeps 600 blocks of each of its kinds while the server is away
 _PER_SECOND = 20.0
+_SELDOM = (b'"size"', b'"moment"')  # fields of an edge agent's block that come with the first one and then now and then
 _NODES = 4096  # whose messages are counted; a new one begins with a whole credit
 
 
@@ -45,8 +47,17 @@ class Floods:
 
 
 def newest(messages: Sequence[Received]) -> set[int]:
-    """Return the indexes of the newest message of each subject; the last of all is one of them."""
-    return set({message.subject: index for index, message in enumerate(messages)}.values())
+    """Return the indexes of the newest message of each subject; the last of all is one of them.
+
+    A block of an edge agent says only what has changed. So its newest one with the node's size and time stays, too, and
+    the newest one with its model.
+    """
+    stays: dict[tuple[str, bytes], int] = {}
+    for index, message in enumerate(messages):
+        stays[message.subject, b""] = index
+        if f".{EDGE}." in message.subject:
+            stays |= {(message.subject, field): index for field in _SELDOM if field in message.data}
+    return set(stays.values())
 
 
 def without(

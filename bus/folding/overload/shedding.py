@@ -13,22 +13,13 @@ behind soon after is left out again at once. Within a minute after a machine can
 """
 
 import asyncio
-import logging
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Callable, Collection, Sequence
 
-from prometheus_client import Counter
-
-from bus.accounting.ledger import Account
-from bus.folding import flood
-from bus.folding.flood import Floods
+from bus.folding.overload import flood
 from bus.health import Health
-from bus.reading.progress import Received, behind_seconds
-from bus.reading.reader import Reader
+from bus.reading.progress import Received
 from schemas.subject import kind_and_node
-
-log = logging.getLogger(__name__)
 
 _PRESSED_SECONDS = 1.0  # a busy processor that keeps up collects for at most 0.6 s
 _BEHIND_SECONDS = 3.0
@@ -38,29 +29,14 @@ _CATCHES_UP = 0.25  # seconds gained a second; less is not worth to wait for
 _CALM_SECONDS = 20.0  # without a delay before a step is taken back, and how long that is a trial
 _TRIED_SECONDS = 1.0  # observed during a trial
 _SPARED = 0.05  # share of blocks left out below which a machine could have folded them all
-_LOGGED_SECONDS = 60.0
-_TURN_SECONDS = 5.0  # for which one waits for its turn
-_RESTED_SECONDS = 5.0  # for which a fold of a patient task waits for others that are behind
-_NAMED = 5
 _THINNED = 4  # of so many batches a patient task folds one
 NONE, PREDICTIONS, BLOCKS = range(3)
 _PART = "overload"
-_READ_SECONDS = 0.5
-_MOST = 20_000  # messages that are kept at most before they are folded
-_AT_ONCE = 5_000  # messages that are looked through together
 _LEFT_OUT = {
     PREDICTIONS: f"predictions are made of one of {_THINNED} batches",
     BLOCKS: "predictions are made of few blocks, and availability of the newest block of each node",
 }
 _REMEDY = "this machine has too little CPU time for its nodes: add cores or a processor, or let it have fewer nodes"
-
-
-SKIPPED = Counter("spazio_messages_skipped_total", "messages left out because the machine cannot keep up", ["part"])
-FLOODED = Counter(
-    "spazio_messages_flooded_total",
-    "messages left out while a processor was behind, of nodes that sent far more than an agent has to say",
-    ["part"],
-)
 
 
 class _Delay:
@@ -200,99 +176,3 @@ class Shedding:
     def sheds(self, *, patient: bool) -> bool:
         """Tell whether tasks of this kind leave something out."""
         return self.level >= (PREDICTIONS if patient else BLOCKS)
-
-
-class Thinning:
-    """What one task leaves out of what it reads."""
-
-    def __init__(
-        self, shedding: Shedding, task: str, health: Health, account: Account, *, patient: bool, blocks: bool
-    ) -> None:
-        """Describe the task; it counts messages in `account`, and nothing is left out of one that reads no blocks."""
-        self._shedding, self._task, self._patient, self._blocks = shedding, task, patient, blocks
-        self._health, self._account = health, account
-        self._floods, self._logged = Floods(shedding.blocks), -_LOGGED_SECONDS
-
-    async def thinned(self, reader: Reader, messages: list[Received]) -> list[Received]:
-        """Return what is to be folded of messages that were read; while something is left out, read up to the newest.
-
-        Raises:
-            Lost, StreamRecreated, SetBack: As `Reader.read`.
-        """
-        if not self._blocks:
-            return messages
-        behind = behind_seconds(messages, reader.pending) if messages else 0.0
-        self._shedding.observe(self._task, behind, self._health, patient=self._patient)
-        if not messages:
-            return messages
-        kept, left_out, fresh = list(self._calm(messages)), 0, 0
-        if not self._patient and self._shedding.sheds(patient=False):
-            kept += self._calm(await reader.read(timeout_seconds=0))  # what has come while it waited for its turn
-        while self._shedding.sheds(patient=self._patient) and reader.pending > len(messages) and len(kept) < _MOST:
-            if not (messages := await reader.read(timeout_seconds=_READ_SECONDS)):
-                break
-            kept += self._calm(messages)
-            fresh += len(messages)
-            if fresh > _AT_ONCE:
-                kept, more = self._kept(kept)
-                left_out, fresh = left_out + more, 0
-        kept, more = self._kept(kept)
-        left_out += more
-        if not self._patient:
-            self._shedding.count(len(kept), left_out)
-        return kept
-
-    def _calm(self, messages: list[Received]) -> list[Received]:
-        """Return messages that were read without what nodes have flooded the task with, if processors are behind.
-
-        Nothing is counted while none is: it would cost more than what it is for.
-        """
-        if not self._shedding.pressed() or not (nodes := self._floods.beyond(messages)):
-            return messages
-        kept, flooded = flood.without(messages, nodes, self._shedding.blocks)
-        if left_out := len(messages) - len(kept):
-            FLOODED.labels(self._task).inc(left_out)
-            self._account.receive(left_out)
-            self._account.add("flooded", left_out)
-            if (now := time.monotonic()) - self._logged >= _LOGGED_SECONDS:
-                self._logged = now
-                names = ",".join(sorted(flooded)[:_NAMED])
-                log.warning("node.flooding", extra={"part": self._task, "nodes": names, "left_out": left_out})
-        return kept
-
-    def _kept(self, messages: Sequence[Received]) -> tuple[list[Received], int]:
-        """Return what stays, and how many messages are left out."""
-        kept = self._shedding.kept(self._task, messages, patient=self._patient)
-        if skipped := len(messages) - len(kept):
-            SKIPPED.labels(self._task).inc(skipped)
-            self._account.receive(skipped)
-            self._account.add("skipped", skipped)
-        return kept, skipped
-
-    @asynccontextmanager
-    async def turn(self, messages: Sequence[Received]) -> AsyncIterator[AsyncExitStack]:
-        """Wait until no other task of availability reads and folds, while blocks are left out of messages.
-
-        There is one thread for the folds of a process. What was read before another task's fold would be old after it.
-        A task whose reader does not get on holds up the others for a while only.
-
-        Yields:
-            What is held until the end of the block; it may be closed earlier.
-        """
-        async with AsyncExitStack() as held:
-            if messages and self._blocks and not self._patient and self._shedding.sheds(patient=False):
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_TURN_SECONDS):
-                        await held.enter_async_context(self._shedding.turn)
-            yield held
-
-    async def rest(self) -> None:
-        """Wait before a fold of a patient task while others are behind, but not for long."""
-        if self._patient:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_RESTED_SECONDS):
-                    await self._shedding.in_time.wait()
-
-    def end(self) -> None:
-        """Forget how far the task was behind."""
-        self._shedding.end(self._task, self._health)

@@ -7,12 +7,14 @@ import pytest
 
 from bus.accounting import ledger
 from bus.accounting.ledger import Account
-from bus.folding.flood import Floods, without
-from bus.folding.shedding import Shedding, Thinning
+from bus.folding.overload.flood import Floods, newest, without
+from bus.folding.overload.shedding import Shedding
+from bus.folding.overload.thinning import Thinning
 from bus.health import Health
 from bus.reading.progress import Received
 
 SECOND_US = 1_000_000
+SUBJECTS = ("spazio.part.0.>",)
 KINDS = ("samples", "pods", "edge")
 
 
@@ -65,6 +67,13 @@ def test_of_a_flood_the_newest_of_each_kind_stays_and_everything_of_other_nodes_
     assert without(sent("bad", 2) + sent("n1", 1), {"n2"}, KINDS)[1] == set()
 
 
+def test_of_an_edge_agent_the_newest_block_with_its_size_and_with_its_model_stay() -> None:
+    said = [b'{"size":{}}', b'{"moment":[]}', b"{}", b'{"moment":[],"size":{}}', b"{}", b'{"moment":[1]}', b"{}", b"{}"]
+    messages = [Received("spazio.part.0.edge.n1", index, data) for index, data in enumerate(said)]
+    assert newest(messages) == {3, 5, 7}
+    assert newest([message._replace(subject="spazio.part.0.samples.n1") for message in messages]) == {7}
+
+
 class Waiting:
     """A reader that has no further messages."""
 
@@ -72,6 +81,9 @@ class Waiting:
 
     async def read(self, **_: float) -> list[Received]:
         return []
+
+    def take_skipped(self) -> int:
+        return 0
 
 
 @pytest.mark.parametrize("patient", [False, True])
@@ -81,7 +93,7 @@ def test_a_flood_is_left_out_while_availability_is_behind_and_counted_so_that_th
     clock = [100.0]
     account = Account("process", "S")
     shedding = Shedding(KINDS, lambda: clock[0])
-    thinning = Thinning(shedding, "0", Health(), account, patient=patient, blocks=True)
+    thinning = Thinning(shedding, "0", Health(), account, patient=patient, subjects=SUBJECTS)
     batch = [*sent("bad", 3000), *sent("n1", 2)]
 
     def thinned() -> int:
@@ -105,6 +117,6 @@ def test_a_flood_is_left_out_while_availability_is_behind_and_counted_so_that_th
 def test_a_replay_that_leaves_nothing_out_folds_floods_too() -> None:
     shedding = Shedding(())
     shedding.observe("1", 100, Health(), patient=False)
-    thinning = Thinning(shedding, "0", Health(), Account("process", "S"), patient=False, blocks=True)
+    thinning = Thinning(shedding, "0", Health(), Account("process", "S"), patient=False, subjects=SUBJECTS)
     batch = sent("bad", 5000)
     assert len(asyncio.run(thinning.thinned(Waiting(), batch))) == 5000  # type: ignore[arg-type] # all it asks for

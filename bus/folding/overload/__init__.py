@@ -1,0 +1,1 @@
+"""What a processor leaves out when its machine cannot keep up."""

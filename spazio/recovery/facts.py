@@ -1,0 +1,58 @@
+"""What Kubernetes says of the nodes and pods of a partition, from the buckets.
+
+The watch publishes facts when they change, and the stream holds them for a limited time. A state that is made anew
+later, as after a changed setting, would lack the others: how many pods a node takes, which class a pod is of.
+"""
+
+import json
+
+from bus.client import Client
+from bus.reading.reader import Reader
+from schemas.subject import Names, partition, token
+
+_BUCKET, _SUBJECT = "KV_{}", "$KV.{}.>"
+
+
+async def of_partition(
+    client: Client, names: Names, number: int, partitions: int, timeout_seconds: float
+) -> list[tuple[str, bytes]]:
+    """Return the newest facts of a partition's nodes and of their pods, (stored subject, payload), nodes first.
+
+    Args:
+        client: Connection.
+        names: Names on the bus.
+        number: The partition.
+        partitions: How many there are.
+        timeout_seconds: Time limit for each request to the server.
+
+    Raises:
+        TimeoutError: The server does not send them.
+    """
+    facts: list[tuple[str, bytes]] = []
+    for kind, bucket in (("nodefacts", names.nodes_bucket), ("podfacts", names.pods_bucket)):
+        for payload in await _newest(client, bucket, timeout_seconds):
+            node = _node(payload)
+            if node is not None and partition(node, partitions) == number:
+                facts.append((names.part(number, kind, node), payload))
+    return facts
+
+
+async def _newest(client: Client, bucket: str, timeout_seconds: float) -> list[bytes]:
+    """Return the newest message of each key, without those that mark its deletion."""
+    wanted = _BUCKET.format(bucket), [_SUBJECT.format(bucket)]
+    async with Reader(client, *wanted, newest=True, timeout_seconds=timeout_seconds) as reader:
+        messages = await reader.read(timeout_seconds=0)  # then it knows how many there are
+        while reader.pending:
+            if not (more := await reader.read(timeout_seconds=timeout_seconds)):
+                raise TimeoutError(f"the server does not send bucket {bucket}")
+            messages += more
+    return [message.data for message in messages if message.data]
+
+
+def _node(payload: bytes) -> str | None:
+    """Return the encoded node that facts are of; None: they are none."""
+    try:
+        node = json.loads(payload)["node"]
+        return token(node) if isinstance(node, str) else None
+    except (ValueError, LookupError, TypeError):
+        return None

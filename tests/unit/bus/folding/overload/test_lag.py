@@ -1,0 +1,45 @@
+"""How far a task is behind: by what it has read over some seconds, since messages are stored in bursts."""
+
+from bus.folding.overload.lag import Lag
+from bus.reading.progress import Received
+
+
+def stored(*milliseconds: int) -> list[Received]:
+    return [Received("s", number, b"", 1000 * at) for number, at in enumerate(milliseconds, 1)]
+
+
+def test_what_waits_is_as_far_apart_as_what_was_read() -> None:
+    lag, messages = Lag(), stored(0, 1000, 2000, 3000)
+    lag.take(messages)
+    assert lag.seconds(messages, 0) == 3
+    assert lag.seconds(messages, -1) == 3
+    assert lag.seconds(messages, 8) == 3 + 8 * 0.75
+
+
+def test_a_burst_does_not_make_it_look_near() -> None:
+    """A thousand messages of a second come at once each second, and ten seconds of them wait."""
+    lag = Lag()
+    for second in range(4):
+        burst = stored(*[1000 * second + number // 100 for number in range(1000)])
+        lag.take(burst)
+    assert 7 < lag.seconds(burst, 10_000) < 11
+
+
+def test_it_looks_back_some_seconds_only_and_not_over_what_was_skipped() -> None:
+    lag = Lag()
+    lag.take(stored(*range(0, 60_000, 1000)))
+    fast = stored(*range(60_000, 70_000, 10))
+    for begin in range(0, 1000, 100):
+        lag.take(fast[begin : begin + 100])
+    assert lag.seconds(fast[-100:], 1000) < 12
+    lag.skip()
+    later = stored(100_000, 100_100)
+    lag.take(later)
+    assert lag.seconds(later, 10) == 0.1 + 10 * 0.05
+
+
+def test_a_clock_of_the_server_that_is_set_back_is_no_delay() -> None:
+    lag, messages = Lag(), stored(5000, 4000)
+    lag.take(messages)
+    assert lag.seconds(messages, 5) == 0
+    lag.take([])

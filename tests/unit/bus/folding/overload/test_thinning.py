@@ -1,0 +1,85 @@
+"""A task that is far behind is not even sent the blocks before, and does not read what comes for ever."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from bus.accounting import ledger
+from bus.accounting.ledger import Account
+from bus.folding.overload.shedding import BLOCKS, NONE, Shedding
+from bus.folding.overload.thinning import Thinning
+from bus.health import Health
+from bus.reading.progress import Received
+
+SUBJECTS = ("spazio.part.0.>", "spazio.model")
+KINDS = ("samples", "pods", "edge")
+
+
+def message(sequence: int, kind: str = "samples", node: str = "n") -> Received:
+    return Received(f"spazio.part.0.{kind}.{node}", sequence, b"{}", sequence * 1_000_000)
+
+
+class Behind:
+    """A reader of a stream that gets longer while it is read; it skips if it may."""
+
+    def __init__(self, pending: int, fact: Received) -> None:
+        self.pending, self.fact, self.reads, self.asked = pending, fact, 0, list[str]()
+        self.position, self._skipped = 100, 0
+
+    async def read(self, **_: float) -> list[Received]:
+        self.reads += 1
+        self.position += 10
+        return [message(self.position + index) for index in range(10)]
+
+    async def skip_ahead(self, seconds: float, apart: Sequence[str]) -> list[Received]:
+        assert seconds > 1
+        self.asked, self._skipped, self.position, self.pending = list(apart), 500, 1000, 60
+        return [self.fact]
+
+    def take_skipped(self) -> int:
+        count, self._skipped = self._skipped, 0
+        return count
+
+
+def shedding(level: int) -> Shedding:
+    made = Shedding(KINDS, lambda: 1.0)
+    made.level = level
+    return made
+
+
+async def thinned(reader: Behind, level: int, *, seconds: int) -> tuple[list[Received], Account]:
+    account = Account("process", "S")
+    thinning = Thinning(shedding(level), "0", Health(), account, patient=False, subjects=SUBJECTS)
+    kept = await thinning.thinned(reader, [message(1), message(1 + seconds)])  # type: ignore[arg-type] # what it asks for
+    account.receive(len(kept))
+    account.add("folded", len(kept))
+    assert ledger.faults(account.statement()) == []
+    return kept, account
+
+
+async def test_blocks_before_the_end_are_skipped_and_counted_and_the_rest_is_folded() -> None:
+    reader = Behind(1000, message(700, "podfacts"))
+    kept, account = await thinned(reader, BLOCKS, seconds=4)
+    assert reader.fact in kept
+    assert "spazio.part.0.podfacts.*" in reader.asked
+    assert "spazio.part.0.edge.*" in reader.asked
+    assert "spazio.model" in reader.asked
+    assert not any(".samples." in each for each in reader.asked)
+    assert kept[-1].sequence == reader.position + 9
+    read = 2 + 1 + 10 * reader.reads
+    assert account.statement().outcomes == {"folded": len(kept), "skipped": 500 + read - len(kept)}
+
+
+async def test_what_comes_while_it_reads_is_not_read_for_ever() -> None:
+    reader = Behind(1000, message(700, "podfacts"))
+    await thinned(reader, BLOCKS, seconds=4)
+    assert 6 <= reader.reads <= 14  # sixty waited, and twice as many are read at most
+
+
+@pytest.mark.parametrize(("level", "seconds"), [(NONE, 1000), (BLOCKS, 0)])
+async def test_nothing_is_skipped_by_a_task_that_catches_up_or_is_near_the_end(level: int, seconds: int) -> None:
+    reader = Behind(20, message(700, "podfacts"))
+    kept, account = await thinned(reader, level, seconds=seconds)
+    assert not reader.asked
+    assert reader.fact not in kept
+    assert account.statement().outcomes.get("skipped", 0) < 500

@@ -1,0 +1,142 @@
+"""A reader that is far behind goes on near the end: blocks before are not sent, and all else is read."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
+
+import pytest
+
+from bus.reading import feed as feeds
+from bus.reading.feed import Feed
+from bus.reading.lease import Lease
+from bus.reading.leased import LeasedReader
+from bus.reading.progress import Received
+from bus.reading.setback import Mark
+from schemas.subject import Names
+from tests.support.nats.client import Connection
+from tests.support.nats.server import Server
+
+NAMES = Names()
+PATTERN = NAMES.partition(0)
+APART = [NAMES.part(0, "podfacts")]
+BLOCKS, FACTS = NAMES.of("samples", "n"), NAMES.of("podfacts", "n")
+SECONDS = 0.1
+
+
+async def nothing() -> int:
+    return 0
+
+
+async def publish(client: Connection, *subjects: str) -> None:
+    for subject in subjects:
+        await client.jetstream().publish(subject, subject.encode())
+
+
+async def publish_backlog(client: Connection) -> None:
+    """Store messages over more than the time before the end, and then some within it."""
+    for _ in range(10):
+        await publish(client, *[BLOCKS] * 9, FACTS)
+        await asyncio.sleep(SECONDS / 2)
+    await publish(client, BLOCKS)
+
+
+def counted(messages: Sequence[Received]) -> tuple[int, int]:
+    blocks = sum(".samples." in message.subject for message in messages)
+    return blocks, len(messages) - blocks
+
+
+async def drain(reader: LeasedReader) -> list[Received]:
+    messages: list[Received] = []
+    while more := await reader.read(timeout_seconds=0.2):
+        messages += more
+    return messages
+
+
+@pytest.fixture
+async def lease(server: Server, client: Connection) -> AsyncIterator[Lease]:
+    held = Lease(client, NAMES.telemetry, "c", [PATTERN], failover_seconds=3, timeout_seconds=1, covered=nothing)
+    async with held:
+        await publish(client, BLOCKS)
+        await held.acquire()
+        yield held
+
+
+async def test_blocks_before_the_end_are_skipped_and_counted_and_every_fact_is_read_in_order(
+    client: Connection, lease: Lease
+) -> None:
+    async with LeasedReader(client, lease, batch=10) as reader:
+        messages = await reader.read()
+        await publish_backlog(client)
+        messages += await reader.read()
+        skipped = await reader.skip_ahead(SECONDS, APART)
+        messages += skipped
+        assert counted(skipped)[0] <= 10  # had been asked for
+        messages += await drain(reader)
+        left_out = reader.take_skipped()
+    blocks, facts = counted(messages)
+    assert facts == 10
+    assert left_out > 30
+    assert blocks + left_out == 92
+    sequences = [message.sequence for message in messages]
+    assert sequences == sorted(set(sequences))
+    assert reader.take_skipped() == 0
+
+
+async def test_nothing_is_skipped_near_the_end(client: Connection, lease: Lease) -> None:
+    async with LeasedReader(client, lease, batch=10) as reader:
+        await reader.read()
+        await publish(client, *[BLOCKS] * 30)
+        messages = await reader.read()
+        messages += await reader.skip_ahead(60, APART)
+        messages += await drain(reader)
+        assert counted(messages) == (30, 0)
+        assert reader.take_skipped() == 0
+
+
+async def test_nothing_is_skipped_when_the_server_does_not_say_what_is_apart(
+    client: Connection, lease: Lease, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def silent(*_: object) -> None:
+        raise TimeoutError
+
+    async with LeasedReader(client, lease, batch=10) as reader:
+        messages = await reader.read()
+        await publish_backlog(client)
+        messages += await reader.read()
+        monkeypatch.setattr(reader, "_between", silent)
+        messages += await reader.skip_ahead(SECONDS, APART)
+        messages += await drain(reader)
+    assert counted(messages) == (92, 10)
+
+
+async def test_a_second_task_skips_what_the_first_does(server: Server, client: Connection) -> None:
+    feed = Feed(PATTERN)
+    async with AsyncExitStack() as stack:
+        readers: list[LeasedReader] = []
+        await publish(client, BLOCKS)
+        for second in (False, True):
+            name = f"c{second:d}"
+            lease = Lease(
+                client, NAMES.telemetry, name, [PATTERN], failover_seconds=3, timeout_seconds=1, covered=nothing
+            )
+            await stack.enter_async_context(lease)
+            await lease.acquire()
+            reader = feeds.reader(client, lease, feed, second=second, after=Mark(0), batch=10)
+            readers.append(await stack.enter_async_context(reader))
+        both: list[list[Received]] = [[], []]
+        for _ in range(2):
+            for reader, messages in zip(readers, both, strict=True):
+                messages.extend(await reader.read())
+            await publish(client, BLOCKS)
+        await publish_backlog(client)
+        first, second_reader = readers
+        both[0] += await first.read()
+        both[0] += await first.skip_ahead(SECONDS, APART)
+        assert await second_reader.skip_ahead(SECONDS, APART) == []
+        both[0] += await drain(first)
+        left_out = first.take_skipped()
+        both[1] += await drain(second_reader)
+        assert both[1] == both[0]
+        assert left_out > 30
+        assert second_reader.take_skipped() == left_out
+        assert second_reader.take_skipped() == 0

@@ -36,6 +36,8 @@ LEAF = "leaf.conf"
 _PUBLIC = "# Who may do what: include this in the configuration of {}. It holds no secret.\n"
 READER = "reader.creds"  # only where `spazio up` runs: for other programs of its user
 _ISSUED = "issued.json"
+# What was issued until this second is refused: everything of a key, whatever the clock said when it was issued.
+_FOR_EVER = 1 << 40
 _KEYS = {"operator": claims.OPERATOR} | dict.fromkeys(
     (MAIN, NODES, "system", *(each.name for each in APART)), claims.ACCOUNT
 )
@@ -91,7 +93,8 @@ class Authority:
     def __init__(self, folder: Path, names: Names) -> None:
         self._folder, self._names, self._at = folder, names, int(time.time())
         self._keys = {name: self._key(name, kind) for name, kind in _KEYS.items()}
-        self._users, self._accounts, self._revoked = self._read_issued()
+        self._users, self._accounts, revoked = self._read_issued()
+        self._revoked = dict.fromkeys(revoked, _FOR_EVER)  # earlier versions wrote the time
 
     @property
     def account(self) -> str:
@@ -175,7 +178,7 @@ class Authority:
     def _end(self, name: str) -> int:
         keys = self._users.pop(name, [])
         for key in keys:
-            self._revoked[key] = self._at
+            self._revoked[key] = _FOR_EVER
         kind, colon, own = name.partition(":")  # a node's name may have colons of its own
         folder, user = (f"{kind}s", own) if colon else ("roles", kind)
         (self._folder / folder / f"{token(user)}.creds").unlink(missing_ok=True)
@@ -184,7 +187,7 @@ class Authority:
     def retire(self) -> int:
         """Revoke every key that a rotation has replaced; return their number."""
         old = [key for keys in self._users.values() for key in keys[:-1]]
-        self._revoked |= dict.fromkeys(old, self._at)
+        self._revoked |= dict.fromkeys(old, _FOR_EVER)
         self._users = {name: keys[-1:] for name, keys in self._users.items()}
         return len(old)
 

@@ -101,6 +101,17 @@ def test_a_name_that_was_never_issued_keeps_every_credential_from_being_revoked(
     assert key in issued(tmp_path)["revoked"]
 
 
+def test_what_an_earlier_version_revoked_until_then_is_revoked_for_ever(tmp_path: Path) -> None:
+    command.issue(tmp_path, NAMES, command.Wanted(["n1"]))
+    (key,) = issued(tmp_path)["users"]["node:n1"]
+    command.issue(tmp_path, NAMES, command.Wanted(revoke=["n1"]))
+    listed = issued(tmp_path)
+    (tmp_path / "issued.json").write_text(json.dumps(listed | {"revoked": {key: 1_700_000_000}}))
+    command.issue(tmp_path, NAMES, command.Wanted())
+    assert issued(tmp_path)["revoked"] == listed["revoked"]
+    assert listed["revoked"][key] > 1 << 39
+
+
 def test_names_come_from_a_file_or_are_counted(tmp_path: Path) -> None:
     (tmp_path / "nodes").write_text("a\n\n b \na\n")
     assert command.names(str(tmp_path / "nodes")) == ["a", "b"]

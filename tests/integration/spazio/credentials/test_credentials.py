@@ -3,6 +3,7 @@
 import asyncio
 import re
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,22 @@ async def test_a_revoked_user_is_thrown_out_and_others_stay(running: Secured) ->
         assert await connection.alive(revoked, 1)
     with pytest.raises(authority.Unusable, match="has issued nothing to n3"):
         running.issue(revoke=["n3"])
+
+
+async def test_what_a_clock_that_was_ahead_has_signed_can_be_revoked(
+    running: Secured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server takes as revoked what was issued before a time, which is in the future then."""
+    with monkeypatch.context() as ahead:
+        ahead.setattr(time, "time", lambda: time.time_ns() / 1e9 + 600)
+        running.issue(nodes=["n3"])
+    stolen = running.settings("n3", nats_credentials=str(running.credential("n3").rename(running.folder / "stolen")))
+    await asyncio.to_thread(running.reload)
+    assert await hears(stolen)
+    running.issue(revoke=["n3"])
+    await asyncio.to_thread(running.reload)
+    with pytest.raises(Refused, match="node n3"):
+        await hears(stolen)
 
 
 @pytest.mark.slow

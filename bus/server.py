@@ -23,12 +23,17 @@ _VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
 _PORTS_TRIED = 100
 _ANY_PORT = range(15_000, 32_768)  # outgoing connections have those from 32,768 on
 _SPARE_BYTES = 2 << 30  # for streams of another prefix, as a replay makes them
+LOG = "server.log"  # in the data folder's nats; what is refused by anybody is logged, so its size is limited
+OUTPUT = "server.out"  # beside it: what the server says before it has read where to log
 # After this line of its log the server refuses a stream, even with space on the disk, until it is started again.
 WRITE_FAILED = b"Critical write error"
 
 _CONFIG = """\
 server_name: {name}
 listen: 127.0.0.1:{port}
+log_file: {log}
+logfile_size_limit: 10MB
+logfile_max_num: 2
 max_payload: 1MB
 write_deadline: "10s"
 lame_duck_duration: "30s"
@@ -68,7 +73,12 @@ def find() -> Program:
     for path in (shutil.which("nats-server"), str(packaged) if packaged.exists() else None):
         if path is None:
             continue
-        answer = subprocess.run([path, "--version"], capture_output=True, text=True, check=False, timeout=10).stdout
+        try:
+            ran = subprocess.run([path, "--version"], capture_output=True, text=True, check=False, timeout=10)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            rejected.append(f"{path} cannot be run: {error}")
+            continue
+        answer = ran.stdout
         match = _VERSION.search(answer)
         if match is None:
             rejected.append(f"{path} does not print its version")
@@ -134,7 +144,12 @@ def write_config(settings: Settings, port: int, accounts: Path | None = None) ->
     access = f"include {json.dumps(os.path.relpath(accounts, folder), ensure_ascii=False)}\n" if accounts else ""
     path.write_text(
         _CONFIG.format(
-            name=name, port=port, store=json.dumps(str(folder), ensure_ascii=False), room=room, access=access
+            name=name,
+            port=port,
+            log=json.dumps(str(folder / LOG), ensure_ascii=False),
+            store=json.dumps(str(folder), ensure_ascii=False),
+            room=room,
+            access=access,
         ),
         encoding="utf-8",
     )

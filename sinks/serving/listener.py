@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from aiohttp import web
 from prometheus_client import Gauge
 
+from bus.access import local
 from schemas.settings import SettingsError
 from sinks.serving.connection import CUT, Connection, Limits
 from sinks.serving.tls import Identity
@@ -58,7 +59,7 @@ async def listen(
         refused: Receives the status of each response to malformed HTTP.
 
     Yields:
-        URL of the root, without a slash at its end.
+        URL of the root for programs of this machine, without a slash at its end.
 
     Raises:
         SettingsError: The address cannot be listened on.
@@ -84,7 +85,7 @@ async def listen(
         guard = _Guard(server, limits, identity)
         stack.callback(guard.stop)
         host, port = sockets[0].getsockname()[:2]
-        yield f"http{'s' if identity else ''}://{f'[{host}]' if ':' in host else host}:{port}"
+        yield f"http{'s' if identity else ''}://{local.url_host(host)}:{port}"
 
 
 class _Handshakes:

@@ -158,18 +158,19 @@ class _Up:
     async def _start_server(self) -> None:
         program, port = server.find(), server.free_port(self._settings.nats.port)
         self._access = embedded.prepare(self._settings)
-        log_file = self._folder / "nats" / "server.log"
+        log_file, output = self._folder / "nats" / server.LOG, self._folder / "nats" / server.OUTPUT
         command = server.command(program, server.write_config(self._settings, port, self._access.accounts))
         self._url = f"nats://127.0.0.1:{port}"
         logged = log_file.stat().st_size if log_file.exists() else 0
         ready, answers = (lambda _: child.listening(port)), (lambda _: probe.nats(port))
-        self._add(Recipe("nats", command, ready, log_file=log_file, answers=answers))
+        self._add(Recipe("nats", command, ready, log_file=output, answers=answers))
         self._tasks["nats log"] = asyncio.create_task(self._restart_server(log_file, logged), name="nats log")
         try:
             async with asyncio.timeout(_START_SECONDS):
                 await self._children["nats"].ready.wait()
         except TimeoutError:
-            tail = " | ".join(log_file.read_text(errors="replace").splitlines()[-3:])
+            texts = [file.read_text(errors="replace") for file in (log_file, output) if file.exists()]
+            tail = " | ".join("\n".join(texts).splitlines()[-3:])
             raise server.Unusable(f"nats-server did not start: {tail or 'it logged nothing'}") from None
         log.info("server.started", extra={"url": self._url, "version": ".".join(map(str, program.version))})
 
@@ -180,6 +181,7 @@ class _Up:
             await asyncio.sleep(_SERVER_LOG_SECONDS)
             try:
                 with log_file.open("rb") as file:
+                    position = position if os.fstat(file.fileno()).st_size >= position else 0  # a new file
                     file.seek(position)
                     lines = file.read()
                 free = shutil.disk_usage(self._folder).free

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any, TypedDict
 from urllib.parse import urlsplit
 
-from bus.access import private_file
+from bus.access import local, private_file
 from schemas import role
 from schemas.settings import Settings
 from schemas.subject import token
 
 _ON_NODES = ("agent", "edge")
+_EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 # compared, not listened on
 FILE = "addresses.json"
 DASHBOARD = "pages.json"  # the dashboard's address for a browser
 SCHEDULER = "scheduler.json"  # the extender's address for kube-scheduler
@@ -51,22 +52,30 @@ def is_alive(pid: object) -> bool:
     return True
 
 
-def targets(settings: Settings) -> list[Target]:
-    """Return the pages of the services of a running `up`, labelled by `service`, as alerts and dashboards expect."""
+def targets(settings: Settings, asked: str = "") -> list[Target]:
+    """Return the pages of the services of a running `up`, labelled by `service`, as alerts and dashboards expect.
+
+    Args:
+        settings: All settings; the data folder names the services.
+        asked: Header Host of the request: where a service listens on all addresses, the one that is asked serves, too.
+    """
     services = read(settings).get("services")
     listed = services.items() if isinstance(services, dict) else ()
-    return [target for name, url in listed if (target := _target(name, url)) is not None]
+    return [target for name, url in listed if (target := _target(name, url, local.host(asked))) is not None]
 
 
-def _target(service: str, url: object) -> Target | None:
+def _target(service: str, url: object, asked: str) -> Target | None:
     """Return the pages at an address; None: it is none."""
     try:
         parts = urlsplit(url) if isinstance(url, str) else None
+        port = parts.port if parts is not None else None
     except ValueError:
         return None
     if parts is None or not parts.netloc:
         return None
-    return Target(targets=[parts.netloc], labels={"service": service.partition("-")[0], "__scheme__": parts.scheme})
+    everywhere = parts.hostname in _EVERYWHERE and asked
+    netloc = f"{local.url_host(asked)}:{port}" if everywhere else parts.netloc
+    return Target(targets=[netloc], labels={"service": service.partition("-")[0], "__scheme__": parts.scheme})
 
 
 def located(settings: Settings, service: str = role.READER) -> Settings:

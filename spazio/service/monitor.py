@@ -92,7 +92,7 @@ class Monitor:
         health: Health,
         connected: Callable[[], bool],
         access: "Access | None" = None,
-        targets: Callable[[], list[Target]] = list,
+        targets: Callable[[str], list[Target]] = lambda _: [],
     ) -> None:
         """Start listening.
 
@@ -102,7 +102,7 @@ class Monitor:
             health: Problems of the service.
             connected: Tells whether NATS answers.
             access: HTTPS and passwords; None: plain HTTP for everybody.
-            targets: Lists the services of this machine.
+            targets: Lists the services of this machine, for a header Host.
 
         Raises:
             OSError: The address is in use, or is not of this machine.
@@ -120,17 +120,20 @@ class Monitor:
         """Stop answering."""
         self._server.close()
 
-    def page(self, path: str, accept: str) -> _Answer:
+    def page(self, path: str, accept: str, host: str = "") -> _Answer:
         """Return status, content type and body of a page.
 
         Args:
             path: The page.
             accept: Header of that name, which selects Prometheus or OpenMetrics text.
+            host: Header of that name.
         """
         if path == "/metrics":
             encode, kind = choose_encoder(accept)
             return 200, kind, encode(REGISTRY)
-        pages = {"/": self._index, "/healthz": self._healthz, "/readyz": self._readyz, "/targets": self._services}
+        if path == "/targets":
+            return 200, "application/json", json.dumps(self._targets(host)).encode() + b"\n"
+        pages = {"/": self._index, "/healthz": self._healthz, "/readyz": self._readyz}
         return pages.get(path, self._unknown)()
 
     def _index(self) -> _Answer:
@@ -147,9 +150,6 @@ class Monitor:
             problems["nats"] = "not connected; waiting for the server"
         body = json.dumps({"ready": not problems, "problems": problems}).encode() + b"\n"
         return (503 if problems else 200), "application/json", body
-
-    def _services(self) -> _Answer:
-        return 200, "application/json", json.dumps(self._targets()).encode() + b"\n"
 
     def _unknown(self) -> _Answer:
         return 404, "text/plain", b"try /metrics, /healthz, /readyz or /targets\n"

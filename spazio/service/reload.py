@@ -50,10 +50,13 @@ def again(settings: Live, adapt: Callable[[Settings], Settings] = lambda setting
 
 
 class Hangup:
-    """Meaning of SIGHUP: read the settings again, or end because the terminal of this process was closed."""
+    """Meaning of SIGHUP: read the settings again, or end because the terminal of this process was closed.
+
+    Made before the signal is handled: what was started to ignore it, as by `nohup`, does not end with its terminal.
+    """
 
     def __init__(self) -> None:
-        self._terminal = _has_terminal()
+        self._terminal = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN and _has_terminal()
 
     def closed(self) -> bool:
         """Tell whether the terminal was closed."""

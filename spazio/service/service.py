@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _GRACE_SECONDS = 4.0
+_AGAIN_SECONDS = 2.0
 _ANSWER_SECONDS = 1.0
 # Messages have no reference cycles. With the default threshold of 700 the collector searches for some several times a
 # batch, which takes a tenth of the time of a service that has many of them at once.
@@ -221,11 +222,12 @@ async def _guard(settings: Settings, health: Health, connected: asyncio.Future[C
     await watchdog.watch(await asyncio.shield(connected), health, settings.nats)
 
 
-def announce(note: Path, address: str) -> None:
-    """Write the address of this service for `spazio up`. A folder that cannot be written is only logged."""
+def announce(note: Path, address: str, *, again: bool = False) -> None:
+    """Write the address of this service for `spazio up`; later again if the folder cannot be written."""
     try:
         note.parent.parent.mkdir(parents=True, exist_ok=True, mode=0o700)  # the data folder, as `up` makes it
         note.parent.mkdir(exist_ok=True)
         private_file.replace(note, json.dumps({"pid": os.getpid(), "http": address}))
     except OSError as error:
-        log.warning("service.announcement_failed", extra={"reason": str(error)})
+        log.log(logging.DEBUG if again else logging.WARNING, "service.unannounced", extra={"reason": str(error)})
+        asyncio.get_running_loop().call_later(_AGAIN_SECONDS, partial(announce, note, address, again=True))

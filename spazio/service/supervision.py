@@ -56,11 +56,11 @@ class Supervised:
         """
         if not self.url:
             program, port = server.find(), server.free_port(0)
-            log_file = self._settings.data.dir / "nats" / "server.log"
+            output = self._settings.data.dir / "nats" / server.OUTPUT
             self._access = embedded.prepare(self._settings)
             command = server.command(program, server.write_config(self._settings, port, self._access.accounts))
             self.url = f"nats://127.0.0.1:{port}"
-            self._add(Recipe("nats", command, lambda _: child.listening(port), log_file=log_file))
+            self._add(Recipe("nats", command, lambda _: child.listening(port), log_file=output))
             await self._ready("nats")
         own = self._access.of(role.ADMIN, self._settings)
         nats = self._settings.nats.model_copy(update={"url": self.url, "credentials": own})

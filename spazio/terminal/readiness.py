@@ -1,9 +1,12 @@
 """The doctor's words on what the services of `spazio up` report of themselves."""
 
+import http.client
 import json
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from http import HTTPStatus
 
 from schemas.settings import Settings
 from spazio import count
@@ -33,17 +36,31 @@ def check(settings: Settings, seconds: float) -> Finding:
 
 
 def _problems(name: str, address: object, seconds: float) -> Iterator[str]:
-    """Yield the problems of one service, each as a sentence; nothing of one that wants a password."""
-    if not isinstance(address, str) or not address.startswith("http://"):
+    """Yield the problems of one service, each as a sentence."""
+    if not isinstance(address, str) or not address.startswith(("http://", "https://")):
+        yield f"{name}: {addresses.FILE} has no address of it"
         return
     try:
-        with urllib.request.urlopen(f"{address}/readyz", timeout=seconds) as answer:  # noqa: S310 # http, as checked
+        with _OPENER.open(f"{address}/readyz", timeout=seconds) as answer:
             answer.read(_LONGEST)
     except urllib.error.HTTPError as error:
-        if error.code == 503:
+        if error.code == HTTPStatus.SERVICE_UNAVAILABLE:
             yield from (f"{name}: {part}: {reason}" for part, reason in _reported(error.read(_LONGEST)))
-    except (OSError, ValueError):
+        else:
+            yield f"{name}: {address} answers {error.code} {error.reason}"
+    except (OSError, ValueError, http.client.HTTPException):
         yield f"{name}: {address} does not answer"
+
+
+def _opener() -> urllib.request.OpenerDirector:
+    """Return what asks this machine: by no proxy, and whatever certificate the page has, as `up` itself does."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    handlers = urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+    return urllib.request.build_opener(*handlers)
+
+
+_OPENER = _opener()
 
 
 def _reported(body: bytes) -> Iterator[tuple[str, str]]:

@@ -6,6 +6,8 @@ import ssl
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from bus.access import local
+
 _GREETING = b"INFO "
 
 
@@ -32,7 +34,7 @@ async def _first_line(host: str, port: int, request: bytes, context: ssl.SSLCont
     """Send a request and return the first line of the answer; empty: there is none."""
     writer = None
     try:
-        reader, writer = await asyncio.open_connection(_reachable(host), port, ssl=context)
+        reader, writer = await asyncio.open_connection(local.url_host(host).strip("[]"), port, ssl=context)
         writer.write(request)
         return await reader.readline()
     except (OSError, ValueError):  # ValueError: a line without an end
@@ -40,11 +42,6 @@ async def _first_line(host: str, port: int, request: bytes, context: ssl.SSLCont
     finally:
         if writer is not None:
             writer.transport.abort()
-
-
-def _reachable(host: str) -> str:
-    """Return an address of this machine for one that means all its addresses."""
-    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 # compared, not listened on
 
 
 def cpu_seconds(pid: int) -> float:

@@ -24,7 +24,7 @@ _CLOSE_SECONDS = 1.0
 _MOST_CONNECTIONS = 64  # each has a thread
 
 # From path and the header Accept to status, content type and body.
-Page = Callable[[str, str], tuple[int, str, bytes]]
+Page = Callable[[str, str, str], tuple[int, str, bytes]]
 _LEAST_COMPRESSED_BYTES = 1000
 
 
@@ -41,7 +41,7 @@ class PageServer:
         Args:
             host: Address.
             port: Port; 0: any free one.
-            page: Returns status, content type and body of a path, for a header Accept.
+            page: Returns status, content type and body of a path, for the headers Accept and Host.
             access: HTTPS and passwords; None: plain HTTP for everybody.
 
         Raises:
@@ -139,7 +139,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.server.local and not local.names(self.headers.get("Host")):
             refusal = (HTTPStatus.FORBIDDEN, "the header Host names another machine than this one")
         if refusal is None:
-            status, kind, body = self.server.page(path, self.headers.get("Accept", ""))
+            asked = self.headers.get("Accept", ""), self.headers.get("Host", "")
+            status, kind, body = self.server.page(path, *asked)
         else:
             status, kind, body = refusal[0], "text/plain", f"{refusal[1]}\n".encode()
         self.send_response(status)

@@ -106,7 +106,7 @@ async def _served() -> AsyncIterator[_Servers]:
             async with connection.connect(settings, "fuzz") as client:
                 await stream.ensure(client, settings)
                 await cache(client, rows(3))
-                pages = PageServer("127.0.0.1", 0, lambda path, _: (200, "text/plain", path.encode()), _access(folder))
+                pages = PageServer("127.0.0.1", 0, lambda path, *_: (200, "text/plain", path.encode()), _access(folder))
                 bounds = {"query_seconds": 0.5, "query_rows": 100}
                 async with (
                     served(client, settings, **bounds) as plain,

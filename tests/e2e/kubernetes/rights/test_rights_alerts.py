@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=MISSING
 async def server() -> AsyncIterator[Prometheus]:
     """A Prometheus that reads this process."""
     targets: list[Target] = []
-    monitor = Monitor("127.0.0.1", 0, Health(), lambda: True, targets=lambda: targets)
+    monitor = Monitor("127.0.0.1", 0, Health(), lambda: True, targets=lambda _: targets)
     targets.append(Target(targets=[monitor.address.partition("//")[2]], labels={"service": "test"}))
     try:
         with prometheus(f"{monitor.address}/targets", hurried(RULES.read_text(), 60)) as running:

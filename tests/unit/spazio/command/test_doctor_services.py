@@ -107,7 +107,7 @@ def test_problems_that_services_report_are_repeated_with_the_name_of_the_service
     assert readiness.check(settings, 1).ok is None
     problems = {"ready": False, "problems": {"overload": "predictions are left out: stop something"}}
     with answering(503, json.dumps(problems).encode()) as busy, answering(200, b"{}") as well:
-        addresses.write(tmp_path, {"services": {"process": busy, "cache": well, "secret": "https://127.0.0.1:1"}})
+        addresses.write(tmp_path, {"services": {"process": busy, "cache": well}})
         finding = readiness.check(settings, 1)
         assert finding.ok is False
         assert finding.detail == "process: overload: predictions are left out: stop something"
@@ -120,6 +120,21 @@ def test_problems_that_services_report_are_repeated_with_the_name_of_the_service
     ended.wait()
     addresses.write(tmp_path, {"services": {"cache": well}, "pids": {"up": ended.pid}})
     assert readiness.check(settings, 1).ok is None
+
+
+def test_no_service_is_well_that_was_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = given(tmp_path)
+    for address in ("https://127.0.0.1:1", "http://127.0.0.1:1"):
+        addresses.write(tmp_path, {"services": {"cache": address}})
+        assert readiness.check(settings, 1).detail == f"cache: {address} does not answer"
+    addresses.write(tmp_path, {"services": {"cache": ""}})
+    assert "no address of it" in readiness.check(settings, 1).detail
+    with answering(403, b"no") as proxy, answering(200, b"{}") as well:
+        monkeypatch.setenv("http_proxy", proxy)
+        addresses.write(tmp_path, {"services": {"cache": well}})
+        assert readiness.check(settings, 1).ok is True
+        addresses.write(tmp_path, {"services": {"cache": proxy}})
+        assert "answers 403" in readiness.check(settings, 1).detail
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"problems": 3}', b"\xff"])

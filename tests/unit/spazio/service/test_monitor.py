@@ -6,14 +6,17 @@ import http.client
 import socket
 import urllib.request
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from bus.health import Health
 from bus.server import free_port
+from schemas import settings as all_settings
 from schemas.messages.base import RELEASE
 from schemas.sections.bus import Http
+from spazio.service import addresses
 from spazio.service import monitor as monitor_module
 from spazio.service.monitor import Monitor
 
@@ -47,6 +50,19 @@ async def test_the_root_links_to_every_page(monitor: Monitor) -> None:
     for path in ("/metrics", "/healthz", "/readyz", "/targets"):
         assert f'href="{path}"'.encode() in body
         await ask(monitor, path)
+
+
+def test_services_that_listen_everywhere_are_listed_by_the_name_by_which_this_one_is_asked(tmp_path: Path) -> None:
+    services = {"process": "http://0.0.0.0:9471", "process-2": "https://[::]:9472", "cache": "http://127.0.0.1:9473"}
+    addresses.write(tmp_path, {"services": services | {"agent": "http://", "load": 3}})
+    settings = all_settings.load({"data_dir": str(tmp_path)}, environ={})
+
+    def listed(asked: str) -> list[str]:
+        return [each for target in addresses.targets(settings, asked) for each in target["targets"]]
+
+    assert listed("host.example:9470") == ["host.example:9471", "host.example:9472", "127.0.0.1:9473"]
+    assert listed("[fd00::1]:9470") == ["[fd00::1]:9471", "[fd00::1]:9472", "127.0.0.1:9473"]
+    assert listed("") == ["0.0.0.0:9471", "[::]:9472", "127.0.0.1:9473"]
 
 
 async def test_head_has_the_headers_of_get_and_no_body(monitor: Monitor) -> None:

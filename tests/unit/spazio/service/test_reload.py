@@ -1,6 +1,7 @@
 """Settings that change while services run: which may, and what becomes of the others and of bad ones."""
 
 import logging
+import signal
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,22 @@ def loaded(**flags: str) -> Settings:
 def test_nothing_that_the_fold_is_made_of_may_change_while_services_run() -> None:
     assert not [flat for flat in CHANGEABLE if FIELDS[flat][0] in FOLD]
     assert CHANGEABLE
+
+
+@pytest.mark.parametrize("ignored", [True, False])
+def test_what_was_started_to_ignore_the_end_of_its_terminal_goes_on(
+    monkeypatch: pytest.MonkeyPatch, ignored: bool
+) -> None:
+    has_terminal = True
+    monkeypatch.setattr(reload, "_has_terminal", lambda: has_terminal)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
+    try:
+        hangup = reload.Hangup()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert not hangup.closed()
+    has_terminal = False
+    assert hangup.closed() is not ignored
 
 
 @pytest.mark.parametrize("flat", OTHER)

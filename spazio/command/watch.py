@@ -41,8 +41,8 @@ _MOST_WAITING = 10_000  # then reading stops until they are published
 _UNLIMITED = 1 << 62  # facts may not be dropped; the number of waiting facts is bounded before the outbox
 _LINGER_SECONDS = 2.0
 _PATIENCE_SECONDS = 60.0
-_NODE_ENDS = {"KV-Operation": "DEL"}
-_POD_ENDS = {"KV-Operation": "PURGE", "Nats-Rollup": "sub", "Nats-TTL": "1h"}
+_ENDS = {"KV-Operation": "PURGE", "Nats-Rollup": "sub"}
+_NODE_ENDS, _POD_ENDS = _ENDS | {"Nats-TTL": "24h"}, _ENDS | {"Nats-TTL": "1h"}
 _RECOVERY, _AGAIN_SECONDS = "recall", 1.0
 _TURN = 64  # events processed before other coroutines run
 

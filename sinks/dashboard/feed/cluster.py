@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -120,7 +120,8 @@ class ClusterFeed:
         idle_since, totals_due = time.monotonic(), 0.0
         while True:
             began = time.monotonic()
-            changed = await newest.changes(cache, 0.5 if self._whole.is_set() else 1.0)
+            rows = await newest.changes(cache, 0.5 if self._whole.is_set() else 1.0)
+            changed = {node: row for node, row in rows.items() if row is not None}
             new_facts = await newest.changes(facts, 0.01)
             gone = self._take(changed, new_facts)
             if not self._whole.is_set() or len(self._classes) > self._most_classes:
@@ -144,10 +145,14 @@ class ClusterFeed:
                 return
             await asyncio.sleep(max(0.0, _TURN_SECONDS - (now - began)))
 
-    def _take(self, changed: dict[str, Availability], new_facts: dict[str, NodeFacts]) -> list[str]:
+    def _take(self, changed: dict[str, Availability], new_facts: dict[str, NodeFacts | None]) -> list[str]:
         """Take changes in, and return the nodes whose last row is now too old."""
         self._rows |= changed
-        self._facts |= new_facts
+        for node, facts in new_facts.items():
+            if facts is None:
+                self._facts.pop(node, None)
+            else:
+                self._facts[node] = facts
         oldest = (time.time() - self._expiry) * 1e6
         gone = [node for node, row in self._rows.items() if row.at_us < oldest]
         for node in gone:
@@ -184,9 +189,11 @@ class ClusterFeed:
         ]
 
     @staticmethod
-    def _facts_of(facts: dict[str, NodeFacts]) -> dict[str, Any]:
+    def _facts_of(facts: Mapping[str, NodeFacts | None]) -> dict[str, Any]:
+        """Return what pages show of facts; null: Kubernetes has deleted the node."""
         return {
-            node: {
+            node: fact
+            and {
                 "zone": fact.zone or "",
                 "type": fact.type or "",
                 "labels": fact.labels,

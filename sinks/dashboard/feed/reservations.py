@@ -32,6 +32,9 @@ async def read(client: Client, settings: Settings) -> dict[str, Any]:
     except errors.REQUEST_FAILED as error:
         return {"reservations": None, "error": str(error) or type(error).__name__}
     listed = [
-        {"node": node, "pod": uid, **held.model_dump()} for node, row in nodes.items() for uid, held in row.pods.items()
+        {"node": node, "pod": uid, **held.model_dump()}
+        for node, row in nodes.items()
+        if row is not None
+        for uid, held in row.pods.items()
     ]
     return {"reservations": sorted(listed, key=lambda each: -each["at_us"]), "error": None}

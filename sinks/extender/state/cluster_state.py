@@ -147,6 +147,9 @@ class ClusterState:
         if row is None:
             return
         self._extend()
+        facts = self._facts[row]
+        for resource in facts.allocatable if facts is not None else ():
+            self.rows[f"allocatable:{resource}"][row] = 0.0
         for name in _REPORTED:
             self.rows[name][row] = float("nan")
         self.rows["at"][row] = self.rows["facts"][row] = self.rows["predicted"][row] = 0.0

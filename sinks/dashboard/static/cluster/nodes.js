@@ -30,9 +30,12 @@ export class Cluster {
     this.loaded = true;
   }
 
-  // Takes facts of nodes in, and finds the labels that tell groups of them apart.
+  // Takes facts of nodes in, null for those that were deleted, and finds the labels that tell groups of them apart.
   learn(facts) {
-    Object.assign(this.facts, facts);
+    for (const [name, fact] of Object.entries(facts)) {
+      if (fact) this.facts[name] = fact;
+      else delete this.facts[name];
+    }
     const values = new Map();
     for (const { labels } of Object.values(this.facts)) {
       for (const [label, value] of Object.entries(labels ?? {})) {

@@ -80,7 +80,7 @@ const place = (node, go) => (node ? h("a", { href: go("node", node) }, node) : "
 function decisions(found, go) {
   return table([
     { title: "Time", of: (row) => moment(row.at_us) }, { title: "Pod", of: (row) => pod(row, go) }, { title: "Class", of: (row) => row.workload },
-    { title: "Outcome", of: (row) => h("span", { class: row.outcome === "placed" || row.node ? "" : "bad" }, row.outcome) },
+    { title: "Outcome", of: (row) => h("span", { class: row.outcome === "rejected" ? "bad" : "" }, row.outcome) },
     { title: "Node", of: (row) => place(row.node, go) },
     { title: "Would do", number: true, of: (row) => `${whole(row.feasible)} of ${whole(row.nodes)}` },
     { title: "Why", of: (row) => why(row) },

@@ -78,7 +78,7 @@ function storyOf({ decisions, facts, containers, go }) {
 function decided(row) {
   const refused = Object.entries(row.refused ?? {}).map(([reason, count]) => `${reason}: ${count}`).join("; ");
   const chosen = row.bound ? `the scheduler chose ${row.bound}${row.breaks?.length ? `, which the policy refuses: ${row.breaks.join("; ")}` : ""}` : "";
-  return { at_us: row.at_us, node: row.node, what: `decision: ${row.outcome}`, bad: row.outcome !== "placed",
+  return { at_us: row.at_us, node: row.node, what: `decision: ${row.outcome}`, bad: row.outcome === "rejected",
     text: [row.note, `${whole(row.feasible)} of ${counted(row.nodes, "node")} would do`, refused, chosen].filter(Boolean).join(" · ") };
 }
 

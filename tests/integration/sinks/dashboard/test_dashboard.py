@@ -9,14 +9,16 @@ import aiohttp
 import pytest
 from nats.aio.client import Client
 
+from schemas import codec
 from schemas.settings import Settings
-from schemas.subject import Names
+from schemas.subject import Names, token
 from sinks import cluster
 from sinks.dashboard.feed import cluster as cluster_feed
 from sinks.dashboard.feed import newest
 from sinks.history import view
 from tests.support.dashboard import flight
 from tests.support.dashboard.pages import cache, rows, served
+from tests.unit.processors.prediction.fold.recordings import node_facts
 
 
 async def events(answer: aiohttp.ClientResponse, count: int) -> list[tuple[str, Any]]:
@@ -81,6 +83,24 @@ async def test_a_page_gets_the_names_of_nodes_that_have_expired(
         assert len(nodes["rows"]) == 3
         await cache(client, [given[1].model_copy(update={"at_us": 1})])
         assert await event(answer, "gone") == [given[1].node]
+
+
+async def test_facts_of_a_node_that_kubernetes_has_deleted_are_gone(
+    client: Client, settings: Settings, web: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_feed, "_TURN_SECONDS", 0.02)
+    names = Names(settings.prefix)
+    bucket = await client.jetstream().key_value(names.nodes_bucket)
+    for node in ("a.b", "c"):
+        await bucket.put(token(node), codec.encode(node_facts(node, 1, 3.8, 1 << 30)))
+    async with served(client, settings) as address, web.get(f"{address}/api/cluster") as answer:
+        facts: dict[str, Any] = {}
+        while facts.keys() != {"a.b", "c"}:
+            facts |= await event(answer, "facts")
+        await bucket.delete(token("a.b"))
+        assert await event(answer, "facts") == {"a.b": None}
+        async with web.get(f"{address}/api/cluster") as later:
+            assert (await event(later, "facts")).keys() == {"c"}
 
 
 @pytest.mark.slow

@@ -183,12 +183,10 @@ async def real(folder: Path, seconds: float) -> dict[str, Any]:
 
 def runs(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Yield the figures of each run."""
-    for form in ("least_squares", "kalman_joint"):
-        settings = all_settings.load({"estimate_form": form}, environ={})
+    for variant, form in (("default", "composed"), ("default", "least_squares"), ("carico", "kalman_joint")):
+        settings = all_settings.load({"model_variant": variant, "estimate_form": form}, environ={})
         for churn in asked.churn:
             yield {"form": form} | simulated(settings, asked.nodes, asked.simulated_seconds, churn)
-    settings = all_settings.load({"model_variant": "carico"}, environ={})
-    yield {"form": "carico"} | simulated(settings, asked.nodes, asked.simulated_seconds, asked.churn[0])
     if asked.seconds:
         with tempfile.TemporaryDirectory() as folder:
             yield {"form": "this machine"} | asyncio.run(real(Path(folder), asked.seconds))

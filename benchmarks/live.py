@@ -44,10 +44,11 @@ async def lag(client: Client, names: Names) -> int:
     return sum(info.num_pending or 0 for info in consumers if info.config.durable_name)
 
 
-async def delays(client: Client, names: Names, since_us: int) -> list[float]:
+async def delays(client: Client, names: Names, since_us: int, stored_us: int = 0) -> list[float]:
     """Return, for every node's newest row of the cache, the seconds from its block to the row.
 
-    A block is sent when its last sample is a step old; excludes rows of blocks before `since_us`.
+    A block is sent when its last sample is a step old; excludes rows of blocks before `since_us`, and rows that were
+    stored before `stored_us`. To leave out older blocks at each look would leave late rows out.
     """
     seconds: list[float] = []
     bucket = f"KV_{names.availability_bucket}"
@@ -56,7 +57,7 @@ async def delays(client: Client, names: Names, since_us: int) -> list[float]:
         while reader.position < end and (rows := await reader.read(timeout_seconds=_CACHE_SECONDS)):
             for row in rows:
                 at_us = json.loads(row.data)["at_us"] if row.data else 0
-                if at_us >= since_us:
+                if at_us >= since_us and row.stored_us >= stored_us:
                     seconds.append((row.stored_us - at_us - _STEP_US) / 1e6)
     return seconds
 

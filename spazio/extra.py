@@ -40,7 +40,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "replay": _STORES,
     "simulate": _STORES,
     "backtest": _STORES,
-    "truth": _FOLDS,
+    "truth": ("cli", "processors", "sinks", "embedded"),
     "govern": (*_FOLDS, "kube"),
     "histograms export": _FOLDS,
     "histograms import": _FOLDS,

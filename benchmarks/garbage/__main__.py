@@ -125,11 +125,11 @@ async def observe(settings: Settings, seconds: float, pids: dict[str, int], *, d
     flooding = asyncio.create_task(flooded(settings, seconds)) if dirty else None
     async with connection.connect(settings, "benchmark") as client:
         first = (await stream.describe(client, names.telemetry)).last
-        began, taken = time.monotonic(), list[float]()
+        began, began_us, taken = time.monotonic(), time.time_ns() // 1000, list[float]()
         while time.monotonic() - began < seconds:
-            since_us = time.time_ns() // 1000
+            looked_us = time.time_ns() // 1000
             await asyncio.sleep(5)
-            taken += [delay for delay in await live.delays(client, names, since_us) if delay > -1]
+            taken += [delay for delay in await live.delays(client, names, began_us, looked_us) if delay > -1]
         sent = await flooding if flooding else 0
         elapsed = time.monotonic() - began
         shares = {name: round((cpu_seconds(pid) - used[name]) / elapsed, 3) for name, pid in pids.items()}

@@ -83,11 +83,12 @@ async def observe(settings: Settings, seconds: float, flooding: Settings | None)
         resident = {name: resident_bytes(pid) for name, pid in pids.items()}
         used = {name: cpu_seconds(pid) for name, pid in pids.items()}
         flood = asyncio.create_task(flooded(flooding, seconds)) if flooding else None
-        began, taken, most = time.monotonic(), list[float](), dict(resident)
+        began, began_us = time.monotonic(), time.time_ns() // 1000
+        taken, most = list[float](), dict(resident)
         while time.monotonic() - began < seconds:
-            since_us = time.time_ns() // 1000
+            looked_us = time.time_ns() // 1000
             await asyncio.sleep(_LOOK_SECONDS)
-            taken += [delay for delay in await live.delays(client, names, since_us) if delay > -1]
+            taken += [delay for delay in await live.delays(client, names, began_us, looked_us) if delay > -1]
             most = {name: max(most[name], resident_bytes(pid)) for name, pid in pids.items()}
         elapsed = time.monotonic() - began
         shares = {name: round((cpu_seconds(pid) - used[name]) / elapsed, 3) for name, pid in pids.items()}

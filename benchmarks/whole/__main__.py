@@ -7,11 +7,13 @@ not happen: messages skipped, leases lost, connections dropped, errors in the lo
 Several numbers of nodes (`1000,2500`) are measured one after another, and also printed as rows of a table.
 
 The age is from a block's last sample to the arrival of the row, so at least the time from the last sample to the next.
+The age of blocks in the stream says how much of it is the load generator's: one that is behind sends old blocks.
 """
 
 import argparse
 import asyncio
 import json
+import math
 import os
 import signal
 import subprocess
@@ -40,6 +42,7 @@ from spazio.service.folding import PREDICTION
 
 _READY_SECONDS, _STOP_SECONDS = 60.0, 30.0
 _WARM_SECONDS = 30.0
+_AGES = ("block_age_p50", "availability_age_p50", "availability_age_p99")
 _COUNTED = {
     "messages_folded": "spazio_messages_folded_total",
     "messages_skipped": "spazio_messages_skipped_total",
@@ -93,7 +96,7 @@ async def observe(settings: Settings, seconds: float) -> dict[str, Any]:
         began = time.monotonic()
         # Only while nothing else is asked for: pages of metrics are read in this thread, and rows would wait meanwhile.
         following = await client.subscribe(names.of("availability", "*"), cb=take)
-        await asyncio.sleep(seconds)
+        late = await _late(client, names, seconds)
         await following.unsubscribe()
         elapsed = time.monotonic() - began
         shares = {name: round((cpu_seconds(pid) - before[name]) / elapsed, 3) for name, pid in pids.items()}
@@ -106,11 +109,22 @@ async def observe(settings: Settings, seconds: float) -> dict[str, Any]:
         "resident_bytes": {name: resident_bytes(pid) for name, pid in pids.items()},
         "availability_age_p50_seconds": round(float(np.quantile(times, 0.5)), 3),
         "availability_age_p99_seconds": round(float(np.quantile(times, 0.99)), 3),
+        "block_age_p50_seconds": round(float(np.nanmedian(late)), 3),
         "nodes_with_availability": len(nodes),
         "messages_waiting": {"first": waiting, "last": waiting_then},
         "messages_a_second": {name: round(value / elapsed) for name, value in streams.items()},
         **{name: round(value) for name, value in added.items()},
     }
+
+
+async def _late(client: Client, names: Names, seconds: float) -> list[float]:
+    """Return how old the newest block in the stream is, each second for so long: how far senders are behind."""
+    ages, end, js = list[float](), time.monotonic() + seconds, client.jetstream()
+    while (left := end - time.monotonic()) > 0:
+        await asyncio.sleep(min(1.0, left))
+        newest = await js.get_msg(names.telemetry, (await js.stream_info(names.telemetry)).state.last_seq)
+        ages.append(time.time() - json.loads(newest.data or b"{}").get("at_us", math.nan) / 1e6)
+    return ages
 
 
 async def _stored(client: Client, names: Names) -> dict[str, int]:
@@ -194,7 +208,7 @@ def measure(nodes: int, seconds: float, options: list[str]) -> dict[str, Any]:
 def table(results: Sequence[Mapping[str, Any]]) -> str:
     """Return figures as rows of a Markdown table."""
     services = list(results[0]["core_shares"])
-    heads = ["nodes", *services, "memory of all", "age p50", "age p99", "waiting", "skipped", "errors"]
+    heads = ["nodes", *services, "memory of all", "block age", "age p50", "age p99", "waiting", "skipped", "errors"]
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     for result in results:
         waiting = result["messages_waiting"]
@@ -202,7 +216,7 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
             f"{result['nodes']:,}",
             *(f"{result['core_shares'].get(name, 0.0):.2f}" for name in services),
             f"{result['resident_bytes_in_all'] / 1e9:.2f} GB",
-            *(f"{result[f'availability_age_{quantile}_seconds']:.2f} s" for quantile in ("p50", "p99")),
+            *(f"{result[f'{age}_seconds']:.2f} s" for age in _AGES),
             f"{waiting['first']:,} to {waiting['last']:,}",
             f"{result['messages_skipped']:,}",
             str(sum(result["errors"].values())),

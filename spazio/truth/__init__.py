@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from schemas.settings import Settings
-from spazio import INTERRUPTED, count
+from spazio import INTERRUPTED, count, extra
 from spazio.terminal import clean
 from spazio.truth import evaluation, experiment, family, pod, recording, report
 from spazio.truth.evaluation import Cell
@@ -49,6 +49,7 @@ def run(
         if again:
             recorded = recording.load(out)
         else:
+            extra.require("truth")  # it runs `up`
             out.mkdir(parents=True, exist_ok=True)
             recorded = asyncio.run(_run(settings, out, received, quick=quick, only=only))
         forms = evaluate(recorded, settings, SLOWDOWNS)

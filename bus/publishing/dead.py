@@ -1,10 +1,11 @@
 """Dead letters: unusable messages, stored unchanged with the reason, for inspection.
 
 The id of a dead letter contains stream and sequence of the original, so that it is stored once even if several
-consumers refuse it. An original of the server's maximum payload leaves no space for headers; it is stored in numbered
-parts, which concatenated are the original. Storing a letter costs more than folding a block, and the stream is small,
-so the letters of each node have a budget in bytes. What does not suffice for a large letter is used for its beginning,
-and without any left a letter is only counted.
+consumers refuse it within `nats.duplicate_window_seconds`; one that comes to it later stores another. An original of
+the server's maximum payload leaves no space for headers; it is stored in numbered parts, which concatenated are the
+original. Storing a letter costs more than folding a block, and the stream is small, so the letters of each node have a
+budget in bytes. What does not suffice for a large letter is used for its beginning, and without any left a letter is
+only counted.
 """
 
 import asyncio

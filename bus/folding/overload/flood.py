@@ -13,6 +13,7 @@ from schemas.subject import kind_and_node
 
 _BURST = 2_400.0  # an agent keeps 600 blocks of each of its kinds while the server is away
 _PER_SECOND = 20.0
+_OF_EDGE = f".{EDGE}."
 _SELDOM = (b'"size"', b'"moment"')  # fields of an edge agent's block that come with the first one and then now and then
 _NODES = 4096  # whose messages are counted; a new one begins with a whole credit
 
@@ -55,7 +56,7 @@ def newest(messages: Sequence[Received]) -> set[int]:
     stays: dict[tuple[str, bytes], int] = {}
     for index, message in enumerate(messages):
         stays[message.subject, b""] = index
-        if f".{EDGE}." in message.subject:
+        if _OF_EDGE in message.subject:
             stays |= {(message.subject, field): index for field in _SELDOM if field in message.data}
     return set(stays.values())
 

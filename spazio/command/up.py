@@ -162,6 +162,7 @@ class _Up:
         command = server.command(program, server.write_config(self._settings, port, self._access.accounts))
         self._url = f"nats://127.0.0.1:{port}"
         logged = log_file.stat().st_size if log_file.exists() else 0
+        output.unlink(missing_ok=True)
         ready, answers = (lambda _: child.listening(port)), (lambda _: probe.nats(port))
         self._add(Recipe("nats", command, ready, log_file=output, answers=answers))
         self._tasks["nats log"] = asyncio.create_task(self._restart_server(log_file, logged), name="nats log")
@@ -169,8 +170,8 @@ class _Up:
             async with asyncio.timeout(_START_SECONDS):
                 await self._children["nats"].ready.wait()
         except TimeoutError:
-            texts = [file.read_text(errors="replace") for file in (log_file, output) if file.exists()]
-            tail = " | ".join("\n".join(texts).splitlines()[-3:])
+            texts = [file.read_bytes()[begin:] for file, begin in ((output, 0), (log_file, logged)) if file.exists()]
+            tail = " | ".join(b"".join(texts).decode(errors="replace").splitlines()[-3:])
             raise server.Unusable(f"nats-server did not start: {tail or 'it logged nothing'}") from None
         log.info("server.started", extra={"url": self._url, "version": ".".join(map(str, program.version))})
 
@@ -186,7 +187,8 @@ class _Up:
                     lines = file.read()
                 free = shutil.disk_usage(self._folder).free
             except OSError as error:
-                log.warning("server.log_unreadable", extra={"reason": str(error)})
+                level = logging.DEBUG if isinstance(error, FileNotFoundError) else logging.WARNING  # not yet begun
+                log.log(level, "server.log_unreadable", extra={"reason": str(error)})
                 continue
             position, failed = position + len(lines), failed or server.WRITE_FAILED in lines
             if failed and free >= self._settings.data.min_free_bytes:

@@ -5,6 +5,7 @@ later, as after a changed setting, would lack the others: how many pods a node t
 """
 
 import json
+from collections.abc import AsyncIterator
 
 from bus.client import Client
 from bus.reading.reader import Reader
@@ -30,23 +31,26 @@ async def of_partition(
     """
     facts: list[tuple[str, bytes]] = []
     for kind, bucket in (("nodefacts", names.nodes_bucket), ("podfacts", names.pods_bucket)):
-        for payload in await _newest(client, bucket, timeout_seconds):
+        async for payload in _newest(client, bucket, timeout_seconds):
             node = _node(payload)
             if node is not None and partition(node, partitions) == number:
                 facts.append((names.part(number, kind, node), payload))
     return facts
 
 
-async def _newest(client: Client, bucket: str, timeout_seconds: float) -> list[bytes]:
-    """Return the newest message of each key, without those that mark its deletion."""
+async def _newest(client: Client, bucket: str, timeout_seconds: float) -> AsyncIterator[bytes]:
+    """Yield the newest message of each key, without those that mark its deletion."""
     wanted = _BUCKET.format(bucket), [_SUBJECT.format(bucket)]
     async with Reader(client, *wanted, newest=True, timeout_seconds=timeout_seconds) as reader:
         messages = await reader.read(timeout_seconds=0)  # then it knows how many there are
-        while reader.pending:
-            if not (more := await reader.read(timeout_seconds=timeout_seconds)):
+        while True:
+            for message in messages:
+                if message.data:
+                    yield message.data
+            if not reader.pending:
+                return
+            if not (messages := await reader.read(timeout_seconds=timeout_seconds)):
                 raise TimeoutError(f"the server does not send bucket {bucket}")
-            messages += more
-    return [message.data for message in messages if message.data]
 
 
 def _node(payload: bytes) -> str | None:

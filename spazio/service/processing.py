@@ -83,6 +83,12 @@ def _works(client: Client, live: Live, shards: int) -> Iterator[_Work]:
     settings = folding.sharded(live.current, shards)
     names, timeout = Names(settings.prefix), settings.nats.request_timeout_seconds
 
+    reading = asyncio.Lock()  # each reads all of them
+
+    async def given(number: int) -> list[tuple[str, bytes]]:
+        async with reading:
+            return await facts.of_partition(client, names, number, shards, timeout)
+
     interval = group_commit.INTERVAL_SECONDS if settings.process.collect else _EAGER_SECONDS
     group = GroupCommit(client, names.estimates, interval_seconds=interval)
 
@@ -97,8 +103,8 @@ def _works(client: Client, live: Live, shards: int) -> Iterator[_Work]:
         fed = _predicts(settings) and settings.process.shed and not _federated(settings)
         feed = Feed(names.partition(number), FEED_BYTES // shards) if fed else None
         # A replay has what was recorded, and not what came later.
-        given = partial(facts.of_partition, client, names, number, shards, timeout) if settings.process.shed else None
-        task = Task(name, names.telemetry, subjects(names, number), feed=feed, given=given)
+        begin = partial(given, number) if settings.process.shed else None
+        task = Task(name, names.telemetry, subjects(names, number), feed=feed, given=begin)
         yield _Work(task, folding.partition(settings, number, memo), batches(name))
         if _predicts(settings):
             name = f"{PREDICTION}-{number}"
@@ -106,7 +112,7 @@ def _works(client: Client, live: Live, shards: int) -> Iterator[_Work]:
                 settings.predict.checkpoint_seconds,
                 prediction_subjects(names, number, _federated(settings)),
             )
-            task = Task(name, names.telemetry, wanted, pause, patient=True, feed=feed, given=given)
+            task = Task(name, names.telemetry, wanted, pause, patient=True, feed=feed, given=begin)
             yield _Work(task, folding.prediction(live, number, shards, memo), batches(name))
 
     def merge(name: str, kind: str, subject: str, fold: ProcessorFold[Any]) -> _Work:

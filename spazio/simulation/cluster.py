@@ -1,10 +1,10 @@
 """The physics: pods share the processors of their node.
 
 Every runnable thread of a node has the same share of its CPUs. A batch pod keeps its threads runnable until its work is
-done. Requests come to a serving pod whether or not it keeps up (Poisson), each is worth a thread for one tick, and what
-is not served in a tick waits for the next. Beyond one runnable thread a CPU, a share of the throughput is lost. A pod
-begins to run some time after it was bound; the runtime keeps a CPU busy just before. A node whose pods need more memory
-than it has kills the youngest, which begins again.
+done; a serving pod has a random number of runnable threads (Poisson, with its demanded cores as the mean), and what is
+not served is gone. Beyond one runnable thread a CPU, a share of the throughput is lost. A pod begins to run some time
+after it was bound; the runtime keeps a CPU busy just before. A node whose pods need more memory than it has kills the
+youngest, which begins again.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,6 @@ Array = NDArray[np.float64]
 Whole = NDArray[np.int64]
 
 TICKS = 10  # a second
-_PATIENCE_SECONDS = 10.0  # a serving pod has at most the requests of so long a time; later ones give up
 ABSENT, WAITING, STARTING, RUNNING, DONE = range(5)
 
 
@@ -111,7 +110,7 @@ class Cluster:
         self.state, self.node = np.zeros(count, dtype=np.int64), np.full(count, -1, dtype=np.int64)
         self.since = population.created.copy()
         self.bound, self.began, self.ended = (np.full(count, np.nan) for _ in range(3))
-        self._due, self._left, self._owed = np.full(count, np.inf), population.work.copy(), np.zeros(count)
+        self._due, self._left = np.full(count, np.inf), population.work.copy()
         self._killed = np.zeros(count, dtype=np.int64)
         self.used_cores = np.zeros(count)
         self.kills = 0
@@ -134,7 +133,7 @@ class Cluster:
         lost = np.flatnonzero(np.isin(self.node, dead) & np.isin(self.state, (STARTING, RUNNING)))
         self.state[lost], self.node[lost], self._due[lost], self.since[lost] = WAITING, -1, np.inf, now
         self.bound[lost] = self.began[lost] = np.nan
-        self._restart(lost)
+        self._left[lost] = self.population.work[lost]
         return lost
 
     def tick(self, now: float) -> tuple[Shown, Whole, Whole]:
@@ -146,11 +145,8 @@ class Cluster:
         running = np.flatnonzero(self.state == RUNNING)
         node, own = self.node[running], self.population
         threads = own.threads[running].copy()
-        serving = running[own.demand[running] > 0]
-        demand = own.demand[serving]
-        requests = self._owed[serving] + self._random.poisson(demand)
-        self._owed[serving] = np.minimum(requests, demand * _PATIENCE_SECONDS * TICKS)
-        threads += self._owed[running]
+        serving = np.flatnonzero(own.demand[running] > 0)
+        threads[serving] = self._random.poisson(own.demand[running[serving]])
         late = starting[(self._due[starting] > now) & (self._due[starting] <= now + self._physics.spike_seconds)]
         spikes = np.bincount(self.node[late], minlength=nodes)
         runnable = np.bincount(node, weights=threads, minlength=nodes) + spikes + self._system_cpu * self.alive
@@ -159,7 +155,6 @@ class Cluster:
         taken = threads * each[node] * step
         self.used_cores[running] += taken
         self._left[running] -= threads * useful[node] * step
-        self._owed[running] *= 1.0 - useful[node]
         over = (self._left[running] <= 0) | (now + step - self.began[running] >= self._life[running])
         ended = running[over]
         self.state[ended], self.ended[ended] = DONE, now + step
@@ -178,13 +173,10 @@ class Cluster:
                 held[node] -= self.population.memory[pod]
                 pause = min(300.0, self._physics.restart_seconds * 2.0 ** self._killed[pod])
                 self.state[pod], self._due[pod] = STARTING, now + pause + self._latency()
-                self._restart(pod)
+                self._left[pod] = self.population.work[pod]
                 self._killed[pod] += 1
                 self.kills += 1
         return held
-
-    def _restart(self, pods: Whole | int) -> None:
-        self._left[pods], self._owed[pods] = self.population.work[pods], 0.0
 
     def _latency(self) -> float:
         mean = self._physics.start_seconds

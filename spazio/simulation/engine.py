@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from processors.estimation import slowdown
 from spazio.simulation import schedulers
 from spazio.simulation.cluster import ABSENT, DONE, RUNNING, TICKS, WAITING, Cluster, Population, Shown, Whole, populate
 from spazio.simulation.scenario import PRODUCT, Scenario
@@ -34,7 +35,8 @@ class Run:
         population: The pods.
         since: Virtual time of creation, or at which a pod lost its node.
         bound, began, ended: Virtual times after that; NaN: never.
-        over_seconds: Node-seconds in which the mean slowdown was beyond the policy.
+        over_seconds: Node-seconds in which the mean slowdown was beyond the policy, or services demanded so much that
+            theirs would be.
         busy_seconds: Node-seconds in which any pod ran.
         utilization: (seconds,) CPU in use over all CPUs.
         slowdowns: Slowdowns of serving pods, one for each pod and tenth of a second.
@@ -80,6 +82,7 @@ class _Engine:
         self._allowance, self._event = 0.0, False
         self._serving = np.flatnonzero(population.demand > 0)
         cluster = self._cluster
+        self._allowed = slowdown.cores(scenario.slowdown, cluster.cpus)
         self._run = Run(population, cluster.since, cluster.bound, cluster.began, cluster.ended)
 
     async def run(self) -> Run:
@@ -180,8 +183,12 @@ class _Engine:
         cluster, run = self._cluster, self._run
         running = cluster.state == RUNNING
         busy = np.bincount(cluster.node[running], minlength=len(cluster.cpus)) > 0
-        slowdown = np.mean([np.maximum(1.0, tick.runnable / cluster.cpus) for tick in ticks], axis=0)
-        run.over_seconds += int(np.count_nonzero(busy & (slowdown > self._scenario.slowdown + _TOLERANCE)))
+        slowed = np.mean([np.maximum(1.0, tick.runnable / cluster.cpus) for tick in ticks], axis=0)
+        # What services demand and do not get is gone here. Beyond this much of it their requests would wait too long.
+        demand = cluster.population.demand[running]
+        demanded = np.bincount(cluster.node[running], weights=demand, minlength=len(cluster.cpus))
+        over = (slowed > self._scenario.slowdown + _TOLERANCE) | (demanded > self._allowed + _TOLERANCE)
+        run.over_seconds += int(np.count_nonzero(busy & over))
         run.busy_seconds += int(busy.sum())
         used = np.mean([tick.used.sum() for tick in ticks]) / cluster.cpus[cluster.alive].sum()
         run.utilization.append(float(used))

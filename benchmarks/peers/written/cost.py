@@ -31,7 +31,19 @@ class Costs:
         """Start without any block."""
         self._estimate = estimate
         self.evidence = [Evidence() for _ in FEATURES]
+        self._sizes: tuple[float, float] | None = None
         self._weight = self._mean_pods = self._squares = self._noise_weight = 0.0
+
+    def resize(self, sizes: tuple[float, float]) -> None:
+        """Follow `least_squares.resized`; `sizes`: what a ratio of cpu and of memory is of now."""
+        before, self._sizes = self._sizes or sizes, sizes
+        for evidence, old, new in zip(self.evidence, before, sizes, strict=False):
+            if old != new:
+                factor = old / new
+                evidence.usage *= factor
+                evidence.products *= factor
+                evidence.noise *= factor**2
+                evidence.baseline *= factor
 
     def prior(self, read: SampleBlock, *, slow: bool) -> list[float]:
         """Follow `global_model`: the cost that is assumed of a pod, per feature."""

@@ -100,6 +100,7 @@ class Written:
         # The first block has no baseline yet, so the model learns nothing of it.
         baseline = [evidence.baseline for evidence in self._costs.evidence]
         self._model.learn(features, baseline, 0.0 if still else elapsed, first=first, quick=quick)
+        self._costs.resize(sizes)
         full = running >= limit.PLATEAU * read.cpus
         if not (still or full or usage[1] >= _FULL or math.isnan(counted)):
             before = [self._costs.of(index, share)[0] for index, share in enumerate(prior)]
@@ -123,7 +124,7 @@ class Written:
         churn = self._changed_us > 0 and abs(at_us - self._changed_us) < self._estimate.settle_seconds * 1e6
         if not churn or first:
             self._quiet_us = at_us
-        return churn, churn and at_us - self._quiet_us <= self._estimate.churn_limit_seconds * 1e6
+        return churn, churn and abs(at_us - self._quiet_us) <= self._estimate.churn_limit_seconds * 1e6
 
     def _due(self, room: Room, pods: float, at_us: int, *, churn: bool, settling: bool) -> bool:
         """Follow `report.update`."""

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
+from typing import TypeVar
 
 import nats.errors
 
@@ -14,6 +15,8 @@ from bus.reading.reader import Reader
 from bus.reading.setback import Mark
 
 log = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
 
 _VERIFY_SECONDS = 10.0
 
@@ -60,28 +63,31 @@ class LeasedReader(Reader):
         Returns:
             Messages that the server was asked for already, and then those that are read apart, in stream order.
         """
+        end = setback.before_end(self._client, self.stream, self.mark, seconds, self._timeout)
+        if (mark := await self._in_time(end)) is None:
+            return []
         messages = await self._drained()
-        try:
-            async with asyncio.timeout(self._timeout):
-                mark = await setback.before_end(self._client, self.stream, self.mark, seconds, self._timeout)
-                between = None if mark is None else await self._between(mark, apart)
-        except (nats.errors.Error, TimeoutError) as error:
-            log.info("reader.not_ahead", extra={"stream": self.stream, "reason": repr(error)})
-            return messages
-        if mark is None or between is None:
+        if self.position >= mark.sequence or (between := await self._in_time(self._between(mark, apart))) is None:
             return messages
         await self.close()
         self._progress.skip(mark)
         self._apart = len(between)
+        await self._open()
         return messages + between
 
     def take_skipped(self) -> int:
-        """Return how many messages were skipped since the last call; those that came in this instant are not counted.
-
-        They are counted once the next ones have been asked for.
-        """
+        """Return how many messages were skipped since the last call, without those that came in that instant."""
         count, self._skipped = self._skipped, 0
         return count
+
+    async def _in_time(self, asked: Awaitable[Answer | None]) -> Answer | None:
+        """Return what the server says, within the time limit; None: nothing."""
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await asked
+        except (nats.errors.Error, TimeoutError) as error:
+            log.info("reader.not_ahead", extra={"stream": self.stream, "reason": repr(error)})
+            return None
 
     async def _drained(self) -> list[Received]:
         """Return what comes of requests that are open; the server would answer them with what a reader lacks then."""

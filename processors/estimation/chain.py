@@ -94,7 +94,10 @@ def conclude(state: State, part: Local, global_model: GlobalModel, *, params: Pa
     leading, signal = _signal(part, global_model, params)
     share = part.sizes[:, columns] / part.limits.amount
     used = _level(state, evidence.demanded[:, columns] * share, part, params)
-    kept = _kept(used.mean - cost.value[:, columns] * share * churn.pods[:, None], part)
+    baseline = evidence.state.baseline[:, columns] * share
+    # While it settles the level is held, and the number of pods is not.
+    held = churn.settling[:, None] & ~np.isnan(baseline)
+    kept = _kept(np.where(held, baseline, used.mean - cost.value[:, columns] * share * churn.pods[:, None]), part)
     whole = used._replace(mean=used.mean + kept)
     room = _room(whole, share, kept, evidence, part, params)
     most_assumed = cost.prior[np.arange(len(churn.pods)), np.asarray(columns)[room.resource]]

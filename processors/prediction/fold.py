@@ -123,6 +123,8 @@ class PredictionPartition:
                 outputs += self._flush() if item.node in self._pending else []
                 self._admission.admit(item, self._watermark.second)
                 self._nodes.allocatable.learn(item)
+                if item.deleted and item.node not in self._windows:
+                    self._sums.forget({item.node}, ())
         return outputs + self._flush()
 
     def _learn(self, facts: PodFacts) -> None:

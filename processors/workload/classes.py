@@ -185,7 +185,9 @@ def _begun(state: State, usage: Usage) -> NDArray[np.bool_]:
 
 
 def _surroundings(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np.bool_], ended: Array) -> State:
-    """Follow what no class explains: what is in no pod, and by how much classes take more than their costs.
+    """Follow what no class explains: what is in no pod, and by how much pods take more than the costs of classes.
+
+    Pods without a slot have no class here. Of memory what is in use is seen as a whole.
 
     A control group takes its account with it when it goes, so what pods that `ended` used counts as used in no pod.
     """
@@ -200,7 +202,7 @@ def _surroundings(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDA
     serving = np.where((state.kind <= kind.SOAKING)[..., None], usage.used - costs, 0.0)
     drift = over_slots(serving)
     # Pods on a full machine get less than they want, so taking less than their cost says nothing there.
-    drift[:, CPU] = np.maximum(drift[:, CPU], np.where(full, 0.0, -np.inf))
+    drift[:, CPU] = np.maximum(drift[:, CPU], np.where(full, 0.0, -np.inf)) + usage.unplaced
     still = np.zeros((len(hold), 1), dtype=np.bool_)
     follow = partial(level.update, slow=level.SLOW_SECONDS, bursts=True)
     pending = np.maximum(state.most * usage.pods - usage.used[..., MEMORY], 0.0)

@@ -43,6 +43,7 @@ class Usage(NamedTuple):
         blocked: (nodes, slots) by how many of them, in the mean of the block, a thread waited for I/O.
         watched: (nodes, slots) those of them of which that is known, and which have not just started.
         declared: (nodes, slots) what pods declare, 1: soaking, 0: serving; NaN: nothing.
+        unplaced: (nodes,) cores that pods without a slot use.
         rest: (nodes, resources) cores and bytes of everything that is in no pod; NaN: not known.
         amount: (nodes, resources) cores and bytes that pods may have.
         cores: (nodes,) CPUs.
@@ -64,6 +65,7 @@ class Usage(NamedTuple):
     blocked: Array
     watched: Array
     declared: Array
+    unplaced: Array
     rest: Array
     amount: Array
     cores: Array
@@ -199,6 +201,7 @@ def add_up(pods: Pods, slot: NDArray[np.intp], declared: Array, slots: int, besi
         blocked=totals.of(watched, pods.blocked),
         watched=totals.of(watched),
         declared=np.where(batch + serving > 0, batch > serving, np.nan),
+        unplaced=_sums(pods.block, np.where(slot < 0, np.nan_to_num(pods.cores), 0.0), nodes),
         **beside._asdict(),
     )
 

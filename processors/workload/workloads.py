@@ -1,9 +1,9 @@
 """The workload classes of a partition: slots per node, names, and what the cluster knows of classes.
 
 A node distinguishes as many classes as it has slots. When they are full, a newcomer takes the slot of the class that
-has been without pods for longest. While all have pods it takes that of the class with the fewest, if it has more and
-nothing of that class was started for long, as of a DaemonSet. Otherwise it gets none, and the CPU time of its pods
-counts as the node's own.
+has been without pods for longest. While all have pods it takes that of a class with fewer pods of which nothing was
+started for long, as of a DaemonSet: of the one that uses least. Otherwise it gets none, and the CPU time of its pods
+counts as drift.
 A class that the node has never run is known from the cluster's sums, so every node says how many of it would fit.
 Everything here is numbers per row of the partition's nodes, and what is per node depends on that node's messages and
 on the global model alone.
@@ -24,7 +24,6 @@ from processors.workload.capacity.nodes import Cluster, Nodes
 from processors.workload.classes import EMPTY
 from processors.workload.cost import Cost
 from processors.workload.pod_class import UNNAMED, Tally
-from processors.workload.usage import CPU
 from schemas.messages.estimate import MAXIMUM_CLASSES, Model
 from schemas.settings import Settings
 
@@ -47,6 +46,7 @@ class Workloads:
         estimate = settings.estimate
         self._index = NameIndex()
         self._slots: dict[str, dict[str, int]] = {}
+        self._unplaced: dict[str, list[str]] = {}  # classes of each node's last block that have no slot
         self._state = classes.init(0, estimate.classes)
         self._reported = reported.init(0, estimate.classes)
         self._cluster = _UNKNOWN
@@ -64,6 +64,7 @@ class Workloads:
         self._state, self._reported = table.take(self._state, rows), table.take(self._reported, rows)
         for node in gone:
             self._slots.pop(node, None)
+            self._unplaced.pop(node, None)
 
     def adopt(self, model: Model) -> None:
         """Take over what the cluster knows."""
@@ -87,11 +88,8 @@ class Workloads:
         everything = np.stack((nodes.running, nodes.level.mean[:, 1] * nodes.amount[:, 1]), axis=1)
         left = np.maximum(everything - pods.used, 0.0)
         slot = np.concatenate([self._placed(row, tally) for row, tally in zip(rows.tolist(), tallies, strict=True)])
-        # What pods without a slot take of the CPUs would be missing; of memory, what is in use is seen as a whole.
-        unplaced = np.zeros_like(rest)
-        unplaced[:, CPU] = np.bincount(pods.block[slot < 0], np.nan_to_num(pods.cores)[slot < 0], len(blocks))
         beside = usage.Beside(
-            rest=np.where(np.isnan(rest), left, rest) + unplaced,
+            rest=np.where(np.isnan(rest), left, rest),
             amount=nodes.amount,
             cores=nodes.cores,
             aged=np.array([each.ages is not None for each in blocks]),
@@ -133,6 +131,11 @@ class Workloads:
                 elsewhere = self._cluster.soaking[self._cluster.label == number]
                 classes.clear(self._state, row, slot, number, float(elsewhere[0]) if elsewhere.size else 0.0)
                 reported.clear(self._reported, row, slot)
+                if name in self._unplaced.get(tally.node, ()):  # its pods run already, so none of them starts now
+                    self._state.pods[row, slot] = pods[name]
+            self._unplaced[tally.node] = [name for name in names if name not in slots]
+        else:
+            self._unplaced.pop(tally.node, None)
         # The last one is that of pods without a running container.
         return np.array([*(slots.get(name, -1) for name in names), -1], dtype=np.intp)[tally.grouping.number]
 
@@ -140,11 +143,9 @@ class Workloads:
         """Return the class of a node that gives its slot to another with so many pods; None: each one stays."""
         if idle := [(self._state.present_us[row, slots[name]], name) for name in slots.keys() - pods.keys()]:
             return min(idle)[1]
-        started = self._state.starts.started[row]
-        still = [
-            (pods[name], name) for name, slot in slots.items() if started[slot] < _STILL and pods[name] < more_than
-        ]
-        return min(still)[1] if still else None
+        started, cores = self._state.starts.started[row], np.nan_to_num(self._state.demand.mean[row])
+        still = [name for name, slot in slots.items() if started[slot] < _STILL and pods[name] < more_than]
+        return min(still, key=lambda name: (pods[name] * cores[slots[name]], name), default=None)
 
     def any_known(self, rows: Rows) -> bool:
         """Tell whether any of these nodes, or the cluster, knows a class."""
@@ -241,6 +242,7 @@ class Workloads:
         names = {
             "names": self._index.names,
             "slots": self._slots,
+            "unplaced": {node: names for node, names in self._unplaced.items() if names},
             "cluster": self._cluster.label.tolist(),
         }
         return names, arrays | reported.dump(table.take(self._reported, rows))
@@ -252,6 +254,7 @@ class Workloads:
             ValueError: An array is missing or of another shape.
         """
         self._index, self._slots = NameIndex(names["names"]), names["slots"]
+        self._unplaced = names.get("unplaced", {})
         self._cluster = _UNKNOWN._replace(label=np.array(names["cluster"], dtype=np.int64))
         self._state = table.restore(classes.init(0, self._estimate.classes), arrays, "classes.")
         self._reported = reported.load(self._reported, arrays)

@@ -109,6 +109,40 @@ async def test_nothing_is_skipped_when_the_server_does_not_say_what_is_apart(
     assert counted(messages) == (92, 10)
 
 
+async def test_what_a_second_task_skips_is_counted_at_once_also_if_it_is_fed_then(
+    server: Server, client: Connection
+) -> None:
+    feed = Feed(PATTERN)
+    async with AsyncExitStack() as stack:
+        readers: list[LeasedReader] = []
+        await publish(client, BLOCKS)
+        for second in (False, True):
+            name = f"c{second:d}"
+            lease = Lease(
+                client, NAMES.telemetry, name, [PATTERN], failover_seconds=3, timeout_seconds=1, covered=nothing
+            )
+            await stack.enter_async_context(lease)
+            await lease.acquire()
+            reader = feeds.reader(client, lease, feed, second=second, after=Mark(0), batch=10)
+            readers.append(await stack.enter_async_context(reader))
+        first, behind = readers
+        await first.read()
+        messages = await behind.read()
+        await publish_backlog(client)
+        await drain(first)
+        feed.end()  # as if it had not kept all of it
+        messages += await behind.read()
+        messages += await behind.skip_ahead(SECONDS, APART)
+        left_out = behind.take_skipped()
+        assert left_out > 30
+        for _ in range(2):
+            await publish(client, BLOCKS)
+            await drain(first)
+            messages += await drain(behind)
+        assert behind.take_skipped() == 0
+        assert counted(messages)[0] + left_out == 94
+
+
 async def test_a_second_task_skips_what_the_first_does(server: Server, client: Connection) -> None:
     feed = Feed(PATTERN)
     async with AsyncExitStack() as stack:

@@ -47,11 +47,13 @@ def described(partition: Partition, cpu: float, memory: float, **more: float) ->
     partition.fold([telemetry.stored(facts)])
 
 
-@pytest.mark.parametrize("reported", [True, False])
-def test_pods_of_more_classes_than_a_node_tells_apart_count_as_used(reported: bool) -> None:
-    """Twelve pods of a fifth of a core each, of one class or of twelve."""
+@pytest.mark.parametrize(("reported", "kept"), [(True, 0.0), (False, 0.0), (True, 0.5)])
+def test_pods_of_more_classes_than_a_node_tells_apart_count_as_used(reported: bool, kept: float) -> None:
+    """Twelve pods of a fifth of a core each, of one class or of twelve, also beside what Kubernetes keeps."""
     free = []
     for classes in (1, 12):
+        partition = Partition(load({}, environ={}), 0)
+        described(partition, 4.0 - kept, 8 * GIB)
         pods = [pod(number, f"shop/app{number % classes}", 0.2) for number in range(12)]
         stream: Iterator[Stream] = seconds("n", 0, 60, pods)
         if not reported:
@@ -60,7 +62,7 @@ def test_pods_of_more_classes_than_a_node_tells_apart_count_as_used(reported: bo
                 [first, telemetry.stored(telemetry.usage("n", second + 1, pods, **lacking, ages=[600] * 12))]
                 for second, (first, _) in enumerate(stream)
             )
-        free.append(folded(Partition(load({}, environ={}), 0), stream)["n"])
+        free.append(folded(partition, stream)["n"])
     one, many = free
     assert one.free is not None
     assert many.free is not None
@@ -91,6 +93,47 @@ def test_pods_that_come_later_take_the_place_of_a_class_that_has_not_started_any
         folded(partition, seconds("n", first + 40, first + 3400, daemons, step=20))
     again = folded(partition, seconds("n", 7400, 7460, [*daemons, pod(99, "shop/one", 0.2)]))["n"]
     assert "shop/one" not in (again.classes or {})  # no more pods than any of the others
+
+
+def test_pods_whose_class_gets_a_place_late_are_no_starts() -> None:
+    """Ten pods that need little have run for long when their class gets a place; the next one is still as before."""
+    others, stays = [pod(number, f"system/d{number}", 0.01) for number in range(7)], pod(999, "batch/y", 0.6)
+    small = [pod(20 + number, "shop/small", 0.01) for number in range(10)]
+    partition = Partition(load({}, environ={}), 0)
+
+    def starting(first: int, last: int) -> Iterator[Stream]:
+        for second in range(first, last):
+            large = [stays, pod(1000 + second // 60, "batch/y", 0.6)] if second % 60 < 30 else [stays]
+            yield from seconds("n", second, second + 1, others + large + small)
+
+    folded(partition, seconds("n", 0, 30, [*others, stays]))
+    before = folded(partition, starting(30, 2400))["n"]
+    after = folded(partition, starting(2400, 2700))["n"]
+    assert "shop/small" not in (before.classes or {})
+    assert "shop/small" in (after.classes or {})
+    for last in (before, after):
+        assert (last.mix or {})["batch/y"] > 0.9
+    assert after.lower <= before.lower + 1
+
+
+@pytest.mark.parametrize("pods", [1, 6, 10])
+def test_what_kubernetes_keeps_does_not_change_while_pods_come_and_go(pods: int) -> None:
+    partition = Partition(load({"estimate_form": "least_squares"}, environ={}), 0)
+    described(partition, 3.0, 8 * GIB)
+
+    def sized(first: int, last: int, count: int) -> Iterator[Stream]:
+        for second in range(first, last):
+            number, cores = count + (second // 10 % 2 if first == 0 else 0), 0.3
+            cores += 0.2 * number
+            block = telemetry.block(
+                "n", second, pods=float(number), cpu_util=cores / 4, memory_util=0.1, procs_running=1 + cores
+            )
+            yield [telemetry.stored(block)]
+
+    folded(partition, sized(0, 300, 5))
+    at_once = folded(partition, sized(300, 301, pods))["n"]
+    settled = folded(partition, sized(301, 330, pods))["n"]
+    assert at_once.available == pytest.approx(settled.available, abs=1.0)
 
 
 def test_memory_that_kubernetes_keeps_is_not_given_to_pods() -> None:

@@ -61,11 +61,11 @@ def scenarios(results: Mapping[str, Mapping[str, Figures]], path: Path) -> None:
                 xerr=[interval.half or 0.0 for interval in each],
                 color=colours,
             )
-            for place, interval in enumerate(each):
+            for row, interval in enumerate(each):
                 if interval.lacking:
                     text = f"  {interval.lacking} of {interval.seeds + interval.lacking} seeds do not end"
                     end = 0.0 if math.isnan(interval.mean) else interval.mean + (interval.half or 0.0)
-                    panel.annotate(text, (end, place), va="center", fontsize=7)
+                    panel.annotate(text, (end, row), va="center", fontsize=7)
             panel.invert_yaxis()
             panel.tick_params(labelsize=7)
             panel.set_title(f"{name}: {_FIGURES[key]}", fontsize=8)

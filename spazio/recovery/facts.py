@@ -1,7 +1,7 @@
 """What Kubernetes says of the nodes and pods of a partition, from the buckets.
 
-The watch publishes facts when they change, and the stream holds them for a limited time. A state that is made anew
-later, as after a changed setting, would lack the others: how many pods a node takes, which class a pod is of.
+The watch publishes facts when they change, and the stream holds them for a limited time. A new state that
+is made later, as after a changed setting, would lack the others: how many pods a node takes, which class a pod is of.
 """
 
 import json

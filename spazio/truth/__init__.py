@@ -46,10 +46,10 @@ def run(
     received: list[signal.Signals] = []
     try:
         draw = _drawing() if plots else None  # before minutes of measuring
+        extra.require("truth")
         if again:
             recorded = recording.load(out)
         else:
-            extra.require("truth")  # it runs `up`
             out.mkdir(parents=True, exist_ok=True)
             recorded = asyncio.run(_run(settings, out, received, quick=quick, only=only))
         forms = evaluate(recorded, settings, SLOWDOWNS)

@@ -150,6 +150,7 @@ def test_the_end_of_its_terminal_ends_a_service_as_before(settings: Settings, go
     environ = {**os.environ, **all_settings.environment(settings), "SPAZIO_HTTP_PORT": "0"}
     pid, terminal = pty.fork()
     if pid == 0:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also where the tests are started to ignore it
         os.execve(sys.executable, [sys.executable, "-m", "spazio", "sink", "cache"], environ)
     try:
         note = settings.data.dir / "run" / "cache.json"

@@ -1,4 +1,4 @@
-"""What a state begins with that is made anew: facts that the stream has no more, from the buckets."""
+"""What a new state begins with: facts that the stream has no more, from the buckets."""
 
 import asyncio
 import contextlib
@@ -56,7 +56,7 @@ async def put(client: Client) -> None:
 
 
 @pytest.mark.slow
-async def test_a_state_made_anew_has_facts_that_the_stream_has_no_more(
+async def test_a_new_state_has_facts_that_the_stream_has_no_more(
     server: Server, client: Connection, settings: Settings
 ) -> None:
     await put(client)

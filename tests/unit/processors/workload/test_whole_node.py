@@ -63,11 +63,11 @@ def test_pods_of_more_classes_than_a_node_tells_apart_count_as_used(reported: bo
                 for second, (first, _) in enumerate(stream)
             )
         free.append(folded(partition, stream)["n"])
-    one, many = free
-    assert one.free is not None
+    single, many = free
+    assert single.free is not None
     assert many.free is not None
-    assert many.free["cpu"] == pytest.approx(one.free["cpu"], abs=0.06)
-    assert many.lower <= one.lower
+    assert many.free["cpu"] == pytest.approx(single.free["cpu"], abs=0.06)
+    assert many.lower <= single.lower
 
 
 def test_a_full_node_of_many_classes_says_that_it_is_full() -> None:

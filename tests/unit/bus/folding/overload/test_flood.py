@@ -68,8 +68,17 @@ def test_of_a_flood_the_newest_of_each_kind_stays_and_everything_of_other_nodes_
 
 
 def test_of_an_edge_agent_the_newest_block_with_its_size_and_with_its_model_stay() -> None:
-    said = [b'{"size":{}}', b'{"moment":[]}', b"{}", b'{"moment":[],"size":{}}', b"{}", b'{"moment":[1]}', b"{}", b"{}"]
-    messages = [Received("spazio.part.0.edge.n1", index, data) for index, data in enumerate(said)]
+    payloads = [
+        b'{"size":{}}',
+        b'{"moment":[]}',
+        b"{}",
+        b'{"moment":[],"size":{}}',
+        b"{}",
+        b'{"moment":[1]}',
+        b"{}",
+        b"{}",
+    ]
+    messages = [Received("spazio.part.0.edge.n1", index, data) for index, data in enumerate(payloads)]
     assert newest(messages) == {3, 5, 7}
     assert newest([message._replace(subject="spazio.part.0.samples.n1") for message in messages]) == {7}
 

@@ -245,10 +245,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made: list[tuple[str, Message]] = [
         (NAMES.node("prediction", "node-1"), prediction(node="node-1", at_us=INPUTS_US)),
         ("spazio.decision.shop.web", decision()),
-        (
-            "spazio.decision.shop.late",
-            decision().model_copy(update={"name": "late", "pod": "late", "outcome": "rejected"}),
-        ),
+        ("spazio.decision.shop.late", decision().model_copy(update={"pod": "late", "outcome": "rejected"})),
     ]
     results = [(output.subject, codec.encode(output.message)) for output in outputs]
     rest = [(subject, codec.encode(message)) for subject, message in made]

@@ -21,13 +21,26 @@ def is_loopback(address: str) -> bool:
         return address == "localhost"
 
 
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 # compared, not listened on
+
+
+def is_everywhere(address: str | None) -> bool:
+    """Tell whether an address means all addresses of its machine."""
+    return address in _EVERYWHERE
+
+
+def reachable(address: str) -> str:
+    """Return an address of this machine for one that means all of them."""
+    return _EVERYWHERE.get(address, address)
+
+
 def url_host(address: str) -> str:
-    """Return how a program of this machine writes an address in a URL; one that means all of them is loopback there.
+    """Return how a program of this machine writes an address in a URL.
 
     >>> url_host("0.0.0.0"), url_host("::"), url_host("fd00::1"), url_host("example.com")
     ('127.0.0.1', '[::1]', '[fd00::1]', 'example.com')
     """
-    named = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)  # noqa: S104 # compared, not listened on
+    named = reachable(address)
     return f"[{named}]" if ":" in named else named
 
 

@@ -9,7 +9,7 @@ import nats.errors
 
 from bus.client import Client
 from bus.reading import progress, setback
-from bus.reading.lease import Lease, Opened
+from bus.reading.lease import Lease
 from bus.reading.progress import HEARTBEATS, Progress, Received
 from bus.reading.reader import Reader
 from bus.reading.setback import Mark
@@ -42,7 +42,6 @@ class LeasedReader(Reader):
             self.mark, pending=0, batch=batch, heartbeat_seconds=self._heartbeat, nudges=progress.NUDGES
         )
         self._verified = asyncio.get_running_loop().time()
-        self._apart: int | None = None
         self._skipped = 0
 
     async def read(self, *, linger_seconds: float = 0, timeout_seconds: float | None = None) -> list[Received]:
@@ -69,14 +68,14 @@ class LeasedReader(Reader):
         messages = await self._drained()
         if self.position >= mark.sequence or (between := await self._in_time(self._between(mark, apart))) is None:
             return messages
-        sent = 0
+        renewed = 0
         if self._tap is not None:  # the lease has to last while the consumer is reset; what comes of it is skipped
-            sent = 1
-            await self._request(self._tap, sent)
+            renewed = 1
+            await self._request(self._tap, renewed)
         await self.close()
         self._progress.skip(mark)
-        self._apart = len(between) - sent
         await self._open()
+        self._skipped += max(0, renewed + self._before - self._progress.pending - len(between))
         return messages + between
 
     def take_skipped(self) -> int:
@@ -112,13 +111,6 @@ class LeasedReader(Reader):
                     return None
                 messages += more
         return [message for message in messages if message.sequence <= end.sequence]
-
-    async def _opened(self, lease: Lease) -> Opened:
-        opened = await super()._opened(lease)
-        if self._apart is not None:
-            self._skipped += max(0, opened.before - opened.pending - self._apart)
-            self._apart = None
-        return opened
 
     def _verification_due(self) -> bool:
         """Tell whether it is time to see that the consumer is as the lease made it, and take that as done."""

@@ -20,7 +20,7 @@ from prometheus_client import Counter
 from bus import api
 from bus.reading import setback, tap
 from bus.reading.consumer import Consumers, StreamRecreated
-from bus.reading.lease import Lease, Lost, Opened
+from bus.reading.lease import Lease, Lost
 from bus.reading.progress import HOLE, Arrival, Progress, Received
 from bus.reading.setback import Mark, SetBack
 from bus.reading.tap import Sink, Tap
@@ -86,7 +86,7 @@ class Reader:
         self._wake = asyncio.Event()
         self._filled = asyncio.Event()
         self._keeping: asyncio.Task[None] | None = None
-        self._repaired = -1
+        self._repaired, self._before = -1, 0
         self._reconnects = 0
 
     @property
@@ -252,15 +252,12 @@ class Reader:
         else:
             if self.mark.stored_us:
                 await setback.check(self._client, self.stream, self.mark, self._timeout)
-            self._consumer, _, self._progress.pending = await self._opened(self._lease)
+            self._consumer, self._before, self._progress.pending = await self._lease.open(self.position)
         self._wake.clear()
         self._progress.open(asyncio.get_running_loop().time())
         self._tap = await tap.listen(self._client, self._collector(), below=".*")
         if self._lease is not None:
             self._keeping = asyncio.create_task(self._keep())
-
-    async def _opened(self, lease: Lease) -> Opened:
-        return await lease.open(self.position)
 
     def _collector(self) -> Sink:
         loop = asyncio.get_running_loop()

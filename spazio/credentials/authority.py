@@ -36,7 +36,7 @@ LEAF = "leaf.conf"
 _PUBLIC = "# Who may do what: include this in the configuration of {}. It holds no secret.\n"
 READER = "reader.creds"  # only where `spazio up` runs: for other programs of its user
 _ISSUED = "issued.json"
-# What was issued until this second is refused: everything of a key, by whatever clock it was issued.
+# What was issued until this second is refused: everything of a key, also if the clock was ahead.
 _FOR_EVER = 1 << 40
 _KEYS = {"operator": claims.OPERATOR} | dict.fromkeys(
     (MAIN, NODES, "system", *(each.name for each in APART)), claims.ACCOUNT

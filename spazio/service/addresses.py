@@ -12,7 +12,6 @@ from schemas.settings import Settings
 from schemas.subject import token
 
 _ON_NODES = ("agent", "edge")
-_EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 # compared, not listened on
 FILE = "addresses.json"
 DASHBOARD = "pages.json"  # the dashboard's address for a browser
 SCHEDULER = "scheduler.json"  # the extender's address for kube-scheduler
@@ -73,7 +72,7 @@ def _target(service: str, url: object, asked: str) -> Target | None:
         return None
     if parts is None or not parts.netloc:
         return None
-    everywhere = parts.hostname in _EVERYWHERE and asked
+    everywhere = asked and local.is_everywhere(parts.hostname)
     netloc = f"{local.url_host(asked)}:{port}" if everywhere else parts.netloc
     return Target(targets=[netloc], labels={"service": service.partition("-")[0], "__scheme__": parts.scheme})
 

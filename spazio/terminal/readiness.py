@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from schemas.settings import Settings
 from spazio import count
 from spazio.service import addresses
 from spazio.service.host import Finding
+from spazio.service.liveness import probe
 
 NAME = "services"
 _LONGEST = 1 << 16
@@ -52,15 +52,10 @@ def _problems(name: str, address: object, seconds: float) -> Iterator[str]:
         yield f"{name}: {address} does not answer"
 
 
-def _opener() -> urllib.request.OpenerDirector:
-    """Return what asks this machine: by no proxy, and whatever certificate the page has, as `up` itself does."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    handlers = urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
-    return urllib.request.build_opener(*handlers)
-
-
-_OPENER = _opener()
+# By no proxy, and as `up` itself asks.
+_OPENER = urllib.request.build_opener(
+    urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=probe.unverified())
+)
 
 
 def _reported(body: bytes) -> Iterator[tuple[str, str]]:

@@ -17,12 +17,16 @@ async def page(address: str) -> bool:
     The certificate is not verified: the service is a child at loopback, and the answer says no more than that it lives.
     """
     parts = urlsplit(address)
-    context = None
-    if parts.scheme == "https":
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context = unverified() if parts.scheme == "https" else None
     status = await _first_line(parts.hostname or "", parts.port or 0, b"GET /healthz HTTP/1.0\r\n\r\n", context)
     return status.split()[1:2] == [b"200"]
+
+
+def unverified() -> ssl.SSLContext:
+    """Return how to ask for a child's page without looking at its certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
 
 
 async def nats(port: int) -> bool:
@@ -34,7 +38,7 @@ async def _first_line(host: str, port: int, request: bytes, context: ssl.SSLCont
     """Send a request and return the first line of the answer; empty: there is none."""
     writer = None
     try:
-        reader, writer = await asyncio.open_connection(local.url_host(host).strip("[]"), port, ssl=context)
+        reader, writer = await asyncio.open_connection(local.reachable(host), port, ssl=context)
         writer.write(request)
         return await reader.readline()
     except (OSError, ValueError):  # ValueError: a line without an end

@@ -52,9 +52,26 @@ async def drain(reader: LeasedReader) -> list[Received]:
     return messages
 
 
+def lease_of(client: Connection, name: str) -> Lease:
+    return Lease(client, NAMES.telemetry, name, [PATTERN], failover_seconds=3, timeout_seconds=1, covered=nothing)
+
+
+async def both_readers(client: Connection, feed: Feed, stack: AsyncExitStack) -> list[LeasedReader]:
+    """Return the readers of two tasks, of which the first feeds the second; a block is there."""
+    await publish(client, BLOCKS)
+    readers: list[LeasedReader] = []
+    for second in (False, True):
+        lease = lease_of(client, f"c{second:d}")
+        await stack.enter_async_context(lease)
+        await lease.acquire()
+        reader = feeds.reader(client, lease, feed, second=second, after=Mark(0), batch=10)
+        readers.append(await stack.enter_async_context(reader))
+    return readers
+
+
 @pytest.fixture
 async def lease(server: Server, client: Connection) -> AsyncIterator[Lease]:
-    held = Lease(client, NAMES.telemetry, "c", [PATTERN], failover_seconds=3, timeout_seconds=1, covered=nothing)
+    held = lease_of(client, "c")
     async with held:
         await publish(client, BLOCKS)
         await held.acquire()
@@ -114,17 +131,7 @@ async def test_what_a_second_task_skips_is_counted_at_once_also_if_it_is_fed_the
 ) -> None:
     feed = Feed(PATTERN)
     async with AsyncExitStack() as stack:
-        readers: list[LeasedReader] = []
-        await publish(client, BLOCKS)
-        for second in (False, True):
-            name = f"c{second:d}"
-            lease = Lease(
-                client, NAMES.telemetry, name, [PATTERN], failover_seconds=3, timeout_seconds=1, covered=nothing
-            )
-            await stack.enter_async_context(lease)
-            await lease.acquire()
-            reader = feeds.reader(client, lease, feed, second=second, after=Mark(0), batch=10)
-            readers.append(await stack.enter_async_context(reader))
+        readers = await both_readers(client, feed, stack)
         first, behind = readers
         await first.read()
         messages = await behind.read()
@@ -146,17 +153,7 @@ async def test_what_a_second_task_skips_is_counted_at_once_also_if_it_is_fed_the
 async def test_a_second_task_skips_what_the_first_does(server: Server, client: Connection) -> None:
     feed = Feed(PATTERN)
     async with AsyncExitStack() as stack:
-        readers: list[LeasedReader] = []
-        await publish(client, BLOCKS)
-        for second in (False, True):
-            name = f"c{second:d}"
-            lease = Lease(
-                client, NAMES.telemetry, name, [PATTERN], failover_seconds=3, timeout_seconds=1, covered=nothing
-            )
-            await stack.enter_async_context(lease)
-            await lease.acquire()
-            reader = feeds.reader(client, lease, feed, second=second, after=Mark(0), batch=10)
-            readers.append(await stack.enter_async_context(reader))
+        readers = await both_readers(client, feed, stack)
         both: list[list[Received]] = [[], []]
         for _ in range(2):
             for reader, messages in zip(readers, both, strict=True):

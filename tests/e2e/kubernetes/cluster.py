@@ -8,6 +8,7 @@ import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
+from bus import server
 from tests.e2e.kubernetes import control_plane as lab
 from tests.e2e.kubernetes.control_plane import ControlPlane
 from tests.support.server.program import Program
@@ -63,7 +64,7 @@ class Component(Program):
 
 def scheduler(plane: ControlPlane, config: str) -> Component:
     """Return a kube-scheduler with this configuration."""
-    path, port = plane.folder / "kube-scheduler.yaml", lab._free_port()
+    path, port = plane.folder / "kube-scheduler.yaml", server.free_port(0)
     path.write_text(config)
     return Component(
         "kube-scheduler",
@@ -79,7 +80,7 @@ def scheduler(plane: ControlPlane, config: str) -> Component:
 
 def kwok(plane: ControlPlane) -> Component:
     """Return kubelets for all nodes."""
-    port = lab._free_port()
+    port = server.free_port(0)
     return Component(
         "kwok",
         [

@@ -9,7 +9,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import ssl
 import subprocess
 import time
@@ -21,6 +20,8 @@ from pathlib import Path
 from typing import Any, Self
 
 import aiohttp
+
+from bus import server
 
 PROGRAMS = Path(__file__).parents[3] / ".tools" / "kube"
 _ADMIN, _STRANGER, _NOBODY = "admin-token", "stranger-token", "wrong-token"
@@ -41,12 +42,6 @@ def _encoded(key: str) -> str:
     return base64.b64encode(key.encode()).decode()
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 class ControlPlane:
     """etcd and kube-apiserver on loopback, each to be killed and started again."""
 
@@ -58,7 +53,7 @@ class ControlPlane:
             flags: More flags of the API server.
         """
         self.folder, self._flags = folder, flags
-        self._etcd_port, self._peer_port, self._port = _free_port(), _free_port(), _free_port()
+        self._etcd_port, self._peer_port, self._port = (server.free_port(0) for _ in range(3))
         self._etcd: subprocess.Popen[bytes] | None = None
         self._server: subprocess.Popen[bytes] | None = None
         self._key = folder / "service-account.key"

@@ -13,22 +13,18 @@ from typing import Any
 
 import pytest
 
+from bus import server
 from tests.e2e.pipeline import until
 from tests.e2e.project.stack import NODE, PROJECT, SERVICES, USER, Stack, engine
 
 pytestmark = pytest.mark.slow
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     history = tmp_path_factory.mktemp("compose") / "history"
     with engine() as address:
-        containers = Stack(address, history, free_port(), free_port())
+        containers = Stack(address, history, server.free_port(0), server.free_port(0))
         containers.prepare()
         try:
             yield containers

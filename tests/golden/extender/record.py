@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from bus import server
 from tests.e2e.kubernetes import control_plane
 from tests.e2e.kubernetes.control_plane import PROGRAMS, ControlPlane, Kubectl
 
@@ -90,7 +91,7 @@ def scheduler(plane: ControlPlane, url: str, *, names: bool, **more: Any) -> Ite
     with (plane.folder / "kube-scheduler.log").open("ab") as log:
         command = [
             str(PROGRAMS / "kube-scheduler"), f"--config={config}", "--bind-address=127.0.0.1",
-            f"--secure-port={control_plane._free_port()}", f"--cert-dir={plane.folder / 'scheduler'}",
+            f"--secure-port={server.free_port(0)}", f"--cert-dir={plane.folder / 'scheduler'}",
         ]  # fmt: skip
         running = subprocess.Popen(command, stdout=log, stderr=log, env={"PATH": os.environ["PATH"]})
     try:

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -41,12 +40,6 @@ def nats_server(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
     running.start()
     yield running
     running.kill()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def command(settings: Settings, *arguments: str, port: int = 0) -> tuple[list[str], dict[str, str]]:
@@ -111,7 +104,7 @@ async def test_the_server_really_uses_the_newer_form(client: Client) -> None:
 @pytest.mark.slow
 async def test_the_whole_pipeline_works(client: Client, settings: Settings) -> None:
     loop = asyncio.get_running_loop()
-    port = await asyncio.to_thread(free_port)
+    port = await asyncio.to_thread(server.free_port, 0)
     started = float(int(time.time()) - 10)
     with ExitStack() as services:
         for name in (("process",), ("sink", "cache"), ("sink", "history")):

@@ -4,14 +4,12 @@ import asyncio
 import json
 import os
 import re
-import socket
 import ssl
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ import nats.errors
 import pytest
 import yaml  # type: ignore[import-untyped]
 
+from bus import server
 from schemas import role
 from tests.support.server.natsd import Natsd
 
@@ -31,9 +30,10 @@ pytestmark = pytest.mark.slow
 
 
 def free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        probes = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [int(probe.getsockname()[1]) for probe in probes]
+    ports: list[int] = []
+    for _ in range(count):
+        ports.append(server.free_port(0, besides=ports))
+    return ports
 
 
 class Member:

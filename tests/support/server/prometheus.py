@@ -4,7 +4,6 @@ import json
 import math
 import re
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -16,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]
+
+from bus.server import free_port
 
 ROOT = Path(__file__).parents[3]
 RULES = ROOT / "deploy" / "prometheus" / "spazio.rules.yml"
@@ -118,8 +119,7 @@ def prometheus(targets: str, rules: str) -> Iterator[Prometheus]:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "rules.yml").write_text(rules)
         (Path(folder) / "prometheus.yml").write_text(json.dumps(config))
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            port = int(probe.getsockname()[1])
+        port = free_port(0)
         server = Prometheus(port)
         command = ["prometheus", "--config.file=prometheus.yml", "--storage.tsdb.path=data", "--log.level=warn"]
         with (Path(folder) / "log").open("w") as log:

@@ -195,8 +195,9 @@ class Admission:
         """Return a block that has arrived, with what else is known of its node."""
         block, oversized = self._believed(block)
         head, node = block.message, block.message.node
-        faults = _faults(self._records[node])
-        allocatable = self._allocatable.get(node)
+        faults, allocatable = _faults(self._records[node]), self._allocatable.get(node)
+        if allocatable is not None and (waiting := self._facts.waiting(node)):  # which the kubelet counts, too
+            allocatable = *allocatable[:2], max(allocatable[2] - waiting, 0.0)
         if node not in self._windows:
             return Entry(node, block, False, faults, allocatable, oversized)
         begin = head.seq * _SECOND_US

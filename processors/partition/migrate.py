@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from processors.estimation import level
 from processors.partition.arrival import SPAN
 from processors.rows import table
-from processors.workload import brief, mix
+from processors.workload import brief, classes, mix
 from processors.workload.capacity import disk
 
 Header = dict[str, Any]
@@ -78,12 +78,28 @@ def _from_5(header: Header, arrays: Arrays) -> tuple[Header, Arrays]:
     return header | {"format": 6}, arrays | fresh
 
 
+def _from_6(header: Header, arrays: Arrays) -> tuple[Header, Arrays]:
+    """Pods of classes that a node does not tell apart have a slot, the last; what they take is learned in seconds."""
+    nodes, slots = arrays["classes.label"].shape
+    narrow, wide = (table.flatten(classes.init(nodes, count), "classes.") for count in (slots, slots + 1))
+    added = {
+        name: np.concatenate((arrays[name], part[:, slots:]), axis=1)
+        for name, part in wide.items()
+        if part.shape != narrow[name].shape
+    }
+    for name, nothing in (("told", np.nan), ("known", False)):
+        if name in arrays:
+            added[name] = np.insert(arrays[name], slots, nothing, axis=1)
+    return header | {"format": 7}, arrays | added | {"classes.cached": np.zeros(nodes)}
+
+
 _GONE_WITH_3 = ("classes.rest", "classes.scatter", "classes.seconds", "classes.errors")
 STEPS: Mapping[int, Callable[[Header, Arrays], tuple[Header, Arrays]]] = {
     2: _from_2,
     3: _from_3,
     4: _from_4,
     5: _from_5,
+    6: _from_6,
 }
 
 

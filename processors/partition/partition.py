@@ -226,6 +226,7 @@ class Partition:
             full=state.full,
             pods=state.pods,
             churn=state.settling,
+            at_us=state.at_us,
         )
 
     def _reference(self, state: chain.State) -> NDArray[np.float64]:

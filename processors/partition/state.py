@@ -19,7 +19,7 @@ from processors.workload.workloads import Workloads
 from schemas.messages.estimate import Model
 from schemas.settings import Settings
 
-FORMAT = 6
+FORMAT = 7
 
 
 class Rows(NamedTuple):

@@ -56,6 +56,8 @@ class State(NamedTuple):
         rest: (nodes, resources) share of what pods may have that is taken by what is in no pod.
         drift: (nodes, resources) share by which serving classes take more now than their costs say.
         pending: (nodes,) bytes that running pods do not hold yet, but others of their class do.
+        cached: (nodes,) bytes of pods' working sets beyond what the node has in use: file pages that the kernel would
+            drop, but by which the kubelet evicts.
         starts: Pods that were started, by slot.
         disk: What pods wait for at the disks.
         measured: (nodes, resources) True once any pod's usage was reported.
@@ -74,6 +76,7 @@ class State(NamedTuple):
     rest: level.State
     drift: level.State
     pending: Array
+    cached: Array
     starts: mix.State
     disk: disk.State
     measured: NDArray[np.bool_]
@@ -96,6 +99,7 @@ def init(nodes: int, slots: int, resources: int = 2) -> State:
         rest=level.init(nodes, resources),
         drift=level.init(nodes, resources),
         pending=np.zeros(nodes),
+        cached=np.zeros(nodes),
         starts=mix.init(nodes, slots),
         disk=disk.init(nodes, slots),
         measured=np.zeros(whole, dtype=np.bool_),
@@ -140,7 +144,7 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
         memory: Seconds that evidence counts; they pass for a class without pods, too.
     """
     before = kind.Evidence(state.demand, state.kind, state.quota, state.present_us)
-    elapsed = np.where(state.at_us > 0, np.maximum(usage.at_us - state.at_us, 0) / 1e6, 0.0)
+    elapsed = np.where(state.at_us > 0, np.maximum(usage.gap, 0.0), 0.0)
     fade = np.exp(-elapsed / memory)[:, None]
     begun, fleeting = _begun(state, usage), brief.update(state.brief, usage, fade, state.present_us)
     ended = brief.lost(state.pods, state.demand.mean, fleeting, usage)
@@ -158,7 +162,8 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
     steady = quotient(np.minimum(state.most, most), most) ** _GROWTH
     seconds = np.where(begun, 0.0, state.demand.seconds * fade)
     faded = state.demand._replace(seconds=seconds, age=state.demand.age * fade)
-    starts = mix.update(mix.faded(state.starts, elapsed), state.label, usage.pods - state.pods, state.at_us == 0)
+    more, first = usage.pods - state.pods, state.at_us == 0
+    starts = mix.update(mix.faded(state.starts, elapsed), state.label, more, usage.new, first)
     after = state._replace(
         pods=usage.pods,
         starts=starts,
@@ -210,4 +215,5 @@ def _surroundings(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDA
         rest=follow(state.rest, rest, usage.span, hold[:, None], fast=_REST_SECONDS),
         drift=follow(state.drift, drift / usage.amount, usage.span, still),
         pending=over_slots(pending),
+        cached=usage.cached,
     )

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from processors.estimation import level
 from processors.estimation.level import quotient
-from processors.workload.usage import CPU, Usage, absent
+from processors.workload.usage import CPU, Usage, absent, roughly_whole
 
 Array = NDArray[np.float64]
 
@@ -27,7 +27,8 @@ _EVIDENT_SECONDS = 10.0  # of a level
 _KIND_SECONDS = 5.0
 _DISTURBED_SECONDS = 1.3  # a block over more than that: something kept the agent from measuring, and pods from running
 _OVER, _UNDER = 0.006, 0.05  # how far from a whole number of cores a soaking pod is, relative
-_WHOLE, _WIDEST = 0.1, 0.15  # the same on a full machine: relative, and at most so many cores
+_MOST_OVER, _MOST_UNDER = 0.02, 0.15  # and at most, in cores: of ten cores and more anything would be near
+_JOB = 0.9  # cores of what ends within a second
 _BEYOND = 1.25  # of the CPUs: what a single pod wants
 _KEPT_FROM = 0.2  # of what pods use: more than that they wait for
 _MOSTLY, _ALL = 0.5, 0.9  # of a class's pods
@@ -94,15 +95,14 @@ def after(evidence: Evidence, usage: Usage, full: NDArray[np.bool_], fragments: 
     evident = full[:, None] & evidence.evident
     threads = np.where(evident & soaking, evidence.demand.mean, threads)
     # What threads wait for on a full machine is less exact.
-    nearest = np.round(threads)
-    roughly = np.abs(threads - nearest) <= np.minimum(_WHOLE * nearest, _WIDEST)
+    roughly = roughly_whole(threads)
     # What a pod waits for is estimated where the kernel does not say it; what it uses is measured.
     near = _near(threads) | _near(quotient(usage.used[..., CPU], counted))
     # One pod that wants more than all CPUs is not a service that the machine could run.
     beyond = threads > _BEYOND * usage.cores[:, None]
-    whole = np.where(full[:, None], ((nearest >= 1) & roughly) | beyond, near)
+    whole = np.where(full[:, None], roughly | beyond, near)
     # What ends within a second and takes a core is a job; its start and its end may add to that.
-    whole = np.where(rough, threads >= 1 - _WHOLE, whole)
+    whole = np.where(rough, threads >= _JOB, whole)
     mostly = _MOSTLY * counted
     shows = whole | (usage.held > mostly) | (usage.busy > mostly)
     # A serving class looks like a soaking one while the machine cannot keep up with it, and pods that others keep from
@@ -136,5 +136,5 @@ def _near(threads: Array) -> NDArray[np.bool_]:
     Not even such a thread uses more than a core, which noise around a core does half of the time.
     """
     nearest = np.round(threads)
-    near: NDArray[np.bool_] = (threads <= (1 + _OVER) * nearest) & (threads >= (1 - _UNDER) * nearest)
-    return (nearest >= 1) & near
+    over, under = np.minimum(_OVER * nearest, _MOST_OVER), np.minimum(_UNDER * nearest, _MOST_UNDER)
+    return np.asarray((nearest >= 1) & (threads <= nearest + over) & (threads >= nearest - under))

@@ -12,7 +12,8 @@ starts. A start of another class than the one before may begin the next burst; t
 the repeats before them fade, too. Pods that run already when a node is first heard of count as old starts, so that
 without any start the mix is that of the running pods.
 
-Only classes that have running pods take part, as long as any has: what is over does not come next.
+Only classes that have running pods take part, as long as any has: what is over does not come next. A container that
+runs again is no start, nor is a pod of a DaemonSet: no node is given a second one.
 
 Each node counts its own starts; counts of nodes that are faded to the same time add up to those of the cluster.
 """
@@ -78,16 +79,17 @@ def faded(state: State, seconds: Array) -> State:
     )
 
 
-def update(state: State, label: NDArray[np.int64], more: Array, first: NDArray[np.bool_]) -> State:
+def update(state: State, label: NDArray[np.int64], more: Array, new: Array, first: NDArray[np.bool_]) -> State:
     """Count pods that were not there before.
 
     Args:
         state: Starts so far, faded to now.
         label: (nodes, slots) class of each slot.
         more: (nodes, slots) pods more than before, or fewer.
+        new: (nodes, slots) pods that may have been started since.
         first: (nodes,) True: it is the node's first block, so they may be old.
     """
-    came = np.maximum(more, 0.0)
+    came = np.minimum(np.maximum(more, 0.0), new)
     new = np.where(first[:, None], 0.0, came)
     total = np.add.accumulate(new, axis=1)[:, -1]
     any_new, had = total > 0, state.latest != NOBODY
@@ -109,6 +111,12 @@ def update(state: State, label: NDArray[np.int64], more: Array, first: NDArray[n
         latest=np.where(any_new, newest, state.latest),
         turned=np.where(any_new, in_turn, state.turned).astype(np.float64),
     )
+
+
+def run_before(state: State, node: int, slot: int, pods: float) -> None:
+    """Count pods of a slot as old starts, in place: they ran before it was given to their class."""
+    state.started[node, slot] += pods
+    state.recent[node, slot] += pods * _OLD
 
 
 def weights(started: Array, recent: Array, pods: Array, repeats: Array, transitions: Array) -> Array:

@@ -15,10 +15,11 @@ from schemas.messages.facts import PodFacts
 from schemas.messages.telemetry import MAXIMUM_PODS, PodUsageBlock
 from schemas.workload import Kind
 
-UNNAMED = "-"  # class of pods without a known class
+UNNAMED = "-"  # class of pods whose class nothing says, and of those of classes that a node does not tell apart
 
 _GONE = ("Succeeded", "Failed")
 _KINDS = {"batch": 1.0, "serving": 0.0}
+_ON_EACH_NODE = "DaemonSet"
 
 
 class Grouping(NamedTuple):
@@ -28,11 +29,13 @@ class Grouping(NamedTuple):
         names: Classes that have a pod with a running container.
         number: (pods,) which of them the pod is of; -1: none of its containers runs.
         declared: (pods,) kind that it declares, 1: batch, 0: serving; NaN: none.
+        recurring: (pods,) True: the node may be given another like it; a DaemonSet has one on each node.
     """
 
     names: list[str]
     number: NDArray[np.intp]
     declared: NDArray[np.float64]
+    recurring: NDArray[np.bool_]
 
 
 class Tally(NamedTuple):
@@ -52,11 +55,12 @@ class Tally(NamedTuple):
 
 
 class PodClass(NamedTuple):
-    """A pod's class, and the kind that it declares, by the version of its facts."""
+    """A pod's class and the kind that it declares, by the version of its facts; `recurring` as in `Grouping`."""
 
     version: int
     workload: str
     kind: Kind | None = None
+    recurring: bool = True
 
 
 _Listed = tuple[list[str], list[int], list[str | None], list[Kind | None] | None]
@@ -70,6 +74,7 @@ class Facts:
     def __init__(self) -> None:
         self._nodes: dict[str, dict[str, PodClass]] = {}
         self._newest_us: dict[str, int] = {}
+        self._waiting: dict[str, int] = {}
         self._groups: dict[str, tuple[_Listed, Grouping]] = {}  # of the block before
 
     def learn(self, facts: PodFacts) -> None:
@@ -85,23 +90,29 @@ class Facts:
             return
         if len(pods) >= MAXIMUM_PODS:
             del pods[next(iter(pods))]
-        pods[facts.pod] = PodClass(facts.version, facts.workload, facts.kind)
+        recurring = facts.owner_kind != _ON_EACH_NODE
+        pods[facts.pod] = PodClass(facts.version, facts.workload, facts.kind, recurring)
 
     def pods(self, node: str) -> Mapping[str, PodClass]:
         """Return what is known of a node's pods, by UID."""
         return self._nodes.get(node, _NONE)
+
+    def waiting(self, node: str) -> int:
+        """Return how many pods a node has, by Kubernetes, of which no container ran in its newest block of usage."""
+        return self._waiting.get(node, 0)
 
     def forget(self, nodes: set[str], reported: Container[str], now_us: int, age_us: int) -> None:
         """Drop nodes that are gone, and those that are not known and of which nothing was reported for so long."""
         for node, at_us in list(self._newest_us.items()):
             if node in nodes or (node not in reported and abs(now_us - at_us) > age_us):
                 del self._newest_us[node], self._nodes[node]
-        for node in nodes & self._groups.keys():
-            del self._groups[node]
+        for node in nodes:
+            self._groups.pop(node, None)
+            self._waiting.pop(node, None)
 
     def dump(self) -> dict[str, Any]:
         """Return everything as JSON types."""
-        return {"nodes": self._nodes, "newest_us": self._newest_us}
+        return {"nodes": self._nodes, "newest_us": self._newest_us, "waiting": self._waiting}
 
     def load(self, dumped: dict[str, Any]) -> None:
         """Take over what `dump` returned."""
@@ -110,7 +121,7 @@ class Facts:
             node: {pod: PodClass(*stored) for pod, stored in pods.items()}
             for node, pods in dumped["nodes"].items()
         }
-        self._newest_us = dict(dumped["newest_us"])
+        self._newest_us, self._waiting = dict(dumped["newest_us"]), dict(dumped.get("waiting", {}))
         self._groups.clear()
 
     def group(self, block: PodUsageBlock) -> Grouping:
@@ -121,6 +132,7 @@ class Facts:
             return before[1]
         own, names = self.pods(block.node), dict[str, int]()
         number, declared = np.full(len(block.pods), -1, dtype=np.intp), np.full(len(block.pods), np.nan)
+        recurring = np.ones(len(block.pods), dtype=np.bool_)
         kinds = block.kinds or (None,) * len(block.pods)
         columns = zip(block.pods, block.containers, block.workloads, kinds, strict=True)
         for position, (pod, containers, workload, kind) in enumerate(columns):
@@ -128,8 +140,14 @@ class Facts:
                 stated = own.get(pod)
                 name = (stated.workload if stated else None) or workload or UNNAMED
                 number[position] = names.setdefault(name, len(names))
+                recurring[position] = stated is None or stated.recurring
                 if (wanted := (stated.kind if stated else None) or kind) is not None:
                     declared[position] = _KINDS[wanted]
-        grouping = Grouping(list(names), number, declared)
+        grouping = Grouping(list(names), number, declared, recurring)
         self._groups[block.node] = listed, grouping
+        running = {pod for pod, containers in zip(block.pods, block.containers, strict=True) if containers}
+        if waiting := len(own.keys() - running):
+            self._waiting[block.node] = waiting
+        else:
+            self._waiting.pop(block.node, None)
         return grouping

@@ -20,7 +20,9 @@ _OUTSTANDING, _SLIGHT_CORES = 3.0, 0.05
 _WHOLE_SECONDS = 2  # its last second was whole
 _STARTING_SECONDS = 3  # what a pod uses while it starts is not what it takes
 _YOUNG_SECONDS = 20  # and perhaps not for longer: see `classes`
-_HELD_BACK = 0.2  # share of time: its quota bounds what a pod uses
+_PULLED_SECONDS = 300  # for which a pod may be known before its first container runs
+_HELD_BACK = 0.2  # share of time: its quota bounds what a pod uses, if its threads never sleep
+_WHOLE, _WIDEST = 0.1, 0.15  # how far from a whole number such threads are: relative, and at most so many
 _NEVER_SLEPT = (0.97, 1.01)  # cores used and waited for; both are measured, but not at the same instant
 _NEVER_SLEPT_WITH_STEAL = 0.6
 
@@ -30,6 +32,7 @@ class Usage(NamedTuple):
 
     Attributes:
         pods: (nodes, slots) running pods.
+        new: (nodes, slots) those of them that may have been started since the block before, and may be again.
         counted: (nodes, slots, resources) those of them whose usage is known.
         used: (nodes, slots, resources) cores and bytes that those use.
         waiting: (nodes, slots) cores that those want beyond it.
@@ -45,14 +48,17 @@ class Usage(NamedTuple):
         declared: (nodes, slots) what pods declare, 1: soaking, 0: serving; NaN: nothing.
         unplaced: (nodes,) cores that pods without a slot use.
         rest: (nodes, resources) cores and bytes of everything that is in no pod; NaN: not known.
+        cached: (nodes,) bytes of pods' working sets beyond what the node has in use.
         amount: (nodes, resources) cores and bytes that pods may have.
         cores: (nodes,) CPUs.
         aged: (nodes,) True: the agent says for how long pods run.
         at_us: (nodes,) when it was read.
         span: (nodes,) seconds that it covers.
+        gap: (nodes,) seconds since the block before; very many: there was none.
     """
 
     pods: Array
+    new: Array
     counted: Array
     used: Array
     waiting: Array
@@ -67,11 +73,13 @@ class Usage(NamedTuple):
     declared: Array
     unplaced: Array
     rest: Array
+    cached: Array
     amount: Array
     cores: Array
     aged: NDArray[np.bool_]
     at_us: NDArray[np.int64]
     span: Array
+    gap: Array
 
 
 class Pods(NamedTuple):
@@ -81,7 +89,7 @@ class Pods(NamedTuple):
         block: (pods,) number of its block.
         cores, memory: (pods,) cores and bytes that it uses; NaN: not known.
         stalled: (pods,) how much it waited for a CPU, compared with the other pods of its block.
-        held: (pods,) its quota holds it back.
+        held: (pods,) its quota holds back threads that never sleep.
         blocked: (pods,) share of time that one of its threads waited for I/O; NaN: not known.
         age: (pods,) seconds for which it runs.
         pressure: (blocks,) `stalled` is made of pressures; else of CPU use.
@@ -107,6 +115,9 @@ def pods_of(blocks: Sequence[PodUsageBlock]) -> Pods:
     While some thread of a pod waits for a CPU, at least one core is missing; in a pod that uses several, about as many.
     What its own quota makes it wait is not counted. Where the kernel has no pressure per control group, pods and the
     rest of the system are taken to stall as much as they run.
+
+    A service may use half of its quota and wait for it in a third of its time, for each of its requests may need more
+    at once. Only what never sleeps uses and waits for a whole number of cores, as long as others leave it its quota.
     """
     sizes = [len(block.pods) for block in blocks]
     block = np.repeat(np.arange(len(blocks)), sizes)
@@ -130,7 +141,7 @@ def pods_of(blocks: Sequence[PodUsageBlock]) -> Pods:
         cores=cores,
         memory=memory,
         stalled=stalled,
-        held=quota > _HELD_BACK,
+        held=(quota > _HELD_BACK) & roughly_whole(_wanted(running, quota)),
         blocked=column(each.io_pressure for each in blocks),
         age=ages,
         pressure=pressure,
@@ -139,15 +150,31 @@ def pods_of(blocks: Sequence[PodUsageBlock]) -> Pods:
     )
 
 
+def _wanted(running: Array, throttled: Array) -> Array:
+    """Return cores that pods use and that their quotas keep from them (pods,).
+
+    What is throttled on several CPUs at a time is a share of what was wanted, and otherwise one of the time.
+    """
+    return np.maximum(running + throttled, quotient(running, 1.0 - throttled))
+
+
+def roughly_whole(threads: Array) -> NDArray[np.bool_]:
+    """Return where cores that are wanted are those of threads that never sleep, as far as they can be measured."""
+    nearest = np.round(threads)
+    return np.asarray((nearest >= 1) & (np.abs(threads - nearest) <= np.minimum(_WHOLE * nearest, _WIDEST)))
+
+
 class Beside(NamedTuple):
     """What is known of the blocks of some nodes beside pods; as in `Usage`."""
 
     rest: Array
+    cached: Array
     amount: Array
     cores: Array
     aged: NDArray[np.bool_]
     at_us: NDArray[np.int64]
     span: Array
+    gap: Array
 
 
 class _Totals:
@@ -166,13 +193,16 @@ class _Totals:
         return np.stack([*amounts, *(self.of(where & mark) for mark in marks)], axis=-1)
 
 
-def add_up(pods: Pods, slot: NDArray[np.intp], declared: Array, slots: int, beside: Beside) -> Usage:
+def add_up(
+    pods: Pods, slot: NDArray[np.intp], declared: Array, recurring: NDArray[np.bool_], slots: int, beside: Beside
+) -> Usage:
     """Add up pods by the slots of their classes; `waiting` is as `Pods.stalled` yet.
 
     Args:
         pods: Pods of one block of each node.
         slot: (pods,) slot of its class; -1: none.
         declared: (pods,) kind that it declares, 1: soaking, 0: serving; NaN: none.
+        recurring: (pods,) True: another like it may come.
         slots: Number of slots.
         beside: What else is known of the blocks.
     """
@@ -185,10 +215,13 @@ def add_up(pods: Pods, slot: NDArray[np.intp], declared: Array, slots: int, besi
     with_steal = whole & (awake >= _NEVER_SLEPT_WITH_STEAL) & (awake <= _NEVER_SLEPT[1]) & pods.pressure[pods.block]
     busy = with_steal & (awake >= _NEVER_SLEPT[0])
     watched, marks = older & ~np.isnan(pods.blocked), (pods.held, busy, with_steal)
+    # A container that runs again is of a pod that is old.
+    young = ~beside.aged[pods.block] | (pods.age < _PULLED_SECONDS + beside.gap[pods.block])
     totals = _Totals(np.where(slot >= 0, pods.block * slots + slot, nodes * slots), nodes, slots)
     batch, serving = totals.of(declared == 1.0), totals.of(declared == 0.0)
     return Usage(
         pods=totals.of(slot >= 0),
+        new=totals.of((slot >= 0) & recurring & young),
         counted=np.stack((totals.of(whole), totals.of(sized)), axis=-1),
         used=np.stack((totals.of(whole, pods.cores), totals.of(sized, pods.memory)), axis=-1),
         waiting=totals.of(whole, pods.stalled),

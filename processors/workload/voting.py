@@ -4,7 +4,7 @@ What a pod of a class takes is a mean of the nodes that run it, each within the 
 comes next is a mean, too, from three nodes with starts on: each says how likely each class is by its own starts
 (`mix`), and none counts for more than another, however many pods it says it has started. A node whose mix costs more
 than the cluster's counts for as much less, so that no single one makes the mean pod of the mix more expensive than
-by its own share. A class that one node alone has evidence of is not in the mix of others. With fewer nodes
+by its own share. A class that one node alone has evidence of is in that node's mix alone. With fewer nodes
 it is impossible to tell which one is wrong, and starts are added up.
 """
 
@@ -93,6 +93,23 @@ def mix_of(model: Model) -> dict[str, float]:
     sticky = np.array([model.repeats or 0.0]), np.array([model.transitions or 0.0])
     likely = mix.weights(rows[..., 0], rows[..., 1], rows[..., 2], *sticky)
     return dict(zip(started, likely[0].tolist(), strict=True))
+
+
+def likely(own: Array, here: Array, elsewhere: Array) -> Array:
+    """Return how likely the next pod of each node is of each class, (nodes, slots and the cluster's classes).
+
+    Of classes of its own that are not in the cluster's mix, a node's own starts say so; of the others, the cluster.
+
+    Args:
+        own: (nodes, slots) how likely by the node's own starts.
+        here: (nodes, slots) by the cluster's; all 0: it has no mix.
+        elsewhere: (classes,) the same for the classes that the cluster knows.
+    """
+    if not elsewhere.any() and not here.any():
+        return np.concatenate((own, np.zeros((len(own), len(elsewhere)))), axis=1)
+    alone = np.where(here > 0, 0.0, own)
+    others = 1.0 - usage.over_slots(alone[..., None])
+    return np.concatenate((alone + here * others, elsewhere * others), axis=1)
 
 
 def cost_of_mix(likely: Mapping[str, float], sums: Mapping[str, ClassSum]) -> Array:

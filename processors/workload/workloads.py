@@ -2,8 +2,8 @@
 
 A node distinguishes as many classes as it has slots. When they are full, a newcomer takes the slot of the class that
 has been without pods for longest. While all have pods it takes that of a class with fewer pods of which nothing was
-started for long, as of a DaemonSet: of the one that uses least. Otherwise it gets none, and the CPU time of its pods
-counts as drift.
+started for long, as of a DaemonSet: of the one that uses least. Otherwise its pods count among those whose class
+nothing says, which have a slot of their own, the last: what their mean pod takes may come again, too.
 A class that the node has never run is known from the cluster's sums, so every node says how many of it would fit.
 Everything here is numbers per row of the partition's nodes, and what is per node depends on that node's messages and
 on the global model alone.
@@ -33,8 +33,6 @@ Rows = NDArray[np.intp]
 _STRANGE = 4.0
 _STILL = 0.5  # starts of about an hour, faded: nothing was started for 40 minutes
 _LEAST_WEIGHT = 0.005  # of a class in the mix that is worth a word
-
-
 _UNKNOWN = Cluster(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0), np.zeros(0), np.zeros((0, 2)), np.zeros(0))
 
 
@@ -43,12 +41,12 @@ class Workloads:
 
     def __init__(self, settings: Settings) -> None:
         self._settings, self._estimate = settings, settings.estimate
-        estimate = settings.estimate
         self._index = NameIndex()
         self._slots: dict[str, dict[str, int]] = {}
         self._unplaced: dict[str, list[str]] = {}  # classes of each node's last block that have no slot
-        self._state = classes.init(0, estimate.classes)
-        self._reported = reported.init(0, estimate.classes)
+        self._columns = settings.estimate.classes + 1
+        self._state = classes.init(0, self._columns)
+        self._reported = reported.init(0, self._columns)
         self._cluster = _UNKNOWN
         self._priors = np.full((1, 2), np.nan)
         self._mix: dict[str, float] = {}  # of the cluster
@@ -56,8 +54,8 @@ class Workloads:
 
     def extend(self, nodes: int) -> None:
         """Make room for so many more nodes."""
-        self._state = table.extend(self._state, classes.init(nodes, self._estimate.classes))
-        self._reported = table.extend(self._reported, reported.init(nodes, self._estimate.classes))
+        self._state = table.extend(self._state, classes.init(nodes, self._columns))
+        self._reported = table.extend(self._reported, reported.init(nodes, self._columns))
 
     def keep(self, rows: Rows, gone: set[str]) -> None:
         """Keep these rows, in this order."""
@@ -78,7 +76,7 @@ class Workloads:
         self._priors = np.full((1, 2), np.nan)
         labels = self._cluster.label.tolist()
         if list(before) != labels:
-            self._reported = reported.adopt(self._reported, self._estimate.classes, before, labels)
+            self._reported = reported.adopt(self._reported, self._columns, before, labels)
 
     def learn(self, rows: Rows, tallies: Sequence[Tally], nodes: Nodes) -> None:
         """Take in one block of pod usage of each of some nodes."""
@@ -90,14 +88,17 @@ class Workloads:
         slot = np.concatenate([self._placed(row, tally) for row, tally in zip(rows.tolist(), tallies, strict=True)])
         beside = usage.Beside(
             rest=np.where(np.isnan(rest), left, rest),
+            cached=np.maximum(pods.used[:, 1] - everything[:, 1], 0.0),
             amount=nodes.amount,
             cores=nodes.cores,
             aged=np.array([each.ages is not None for each in blocks]),
-            at_us=np.array([tally.at_us for tally in tallies], dtype=np.int64),
+            at_us=(at_us := np.array([tally.at_us for tally in tallies], dtype=np.int64)),
             span=np.array([each.span_us / 1e6 for each in blocks]),
+            gap=(at_us - self._state.at_us[rows]) / 1e6,
         )
         declared = np.concatenate([tally.grouping.declared for tally in tallies])
-        block = usage.add_up(pods, slot, declared, self._estimate.classes, beside)
+        recurring = np.concatenate([tally.grouping.recurring for tally in tallies])
+        block = usage.add_up(pods, slot, declared, recurring, self._columns, beside)
         # A host whose own processes wait, and no pod does, owes its pods nothing.
         whole = np.maximum(pods.waited, pods.pressure * nodes.waiting / nodes.cores)
         for stalled in (block.waiting, block.starting[..., 2], block.young[..., 2], block.brief[..., 2]):
@@ -116,28 +117,37 @@ class Workloads:
 
     def _placed(self, row: int, tally: Tally) -> NDArray[np.intp]:
         """Return the slot (pods,) of the class of each pod of a block; -1: none. Most pods first among newcomers."""
-        slots, names = self._slots.setdefault(tally.node, {}), tally.grouping.names
-        if newcomers := [name for name in names if name not in slots]:
+        slots, names, last = self._slots.setdefault(tally.node, {}), tally.grouping.names, self._columns - 1
+        if newcomers := [name for name in names if name not in slots and name != UNNAMED]:
             pods = dict(zip(names, np.bincount(tally.grouping.number + 1, minlength=len(names) + 1)[1:], strict=True))
             for name in sorted(newcomers, key=lambda name: (-pods[name], name)):
                 slot = len(slots)
-                if slot >= self._estimate.classes:
+                if slot >= last:
                     given_up = self._given_up(row, slots, pods, pods[name])
                     if given_up is None:
                         break
                     slot = slots.pop(given_up)
+                    self._state.pods[row, last] += pods.get(given_up, 0)
                 slots[name] = slot
-                number = self._index.number(name)
-                elsewhere = self._cluster.soaking[self._cluster.label == number]
-                classes.clear(self._state, row, slot, number, float(elsewhere[0]) if elsewhere.size else 0.0)
-                reported.clear(self._reported, row, slot)
+                self._clear(row, slot, name)
                 if name in self._unplaced.get(tally.node, ()):  # its pods run already, so none of them starts now
                     self._state.pods[row, slot] = pods[name]
+                    self._state.pods[row, last] = max(self._state.pods[row, last] - pods[name], 0.0)
+                    mix.run_before(self._state.starts, row, slot, float(pods[name]))
             self._unplaced[tally.node] = [name for name in names if name not in slots]
         else:
             self._unplaced.pop(tally.node, None)
+        if self._state.label[row, last] == EMPTY and not slots.keys() >= set(names):
+            self._clear(row, last, UNNAMED)
         # The last one is that of pods without a running container.
-        return np.array([*(slots.get(name, -1) for name in names), -1], dtype=np.intp)[tally.grouping.number]
+        return np.array([*(slots.get(name, last) for name in names), -1], dtype=np.intp)[tally.grouping.number]
+
+    def _clear(self, row: int, slot: int, name: str) -> None:
+        """Give a slot to a class of which the node knows nothing yet."""
+        number = self._index.number(name)
+        elsewhere = self._cluster.soaking[self._cluster.label == number]
+        classes.clear(self._state, row, slot, number, float(elsewhere[0]) if elsewhere.size else 0.0)
+        reported.clear(self._reported, row, slot)
 
     def _given_up(self, row: int, slots: Mapping[str, int], pods: Mapping[str, int], more_than: int) -> str | None:
         """Return the class of a node that gives its slot to another with so many pods; None: each one stays."""
@@ -162,20 +172,17 @@ class Workloads:
 
         The cluster's starts say so once there are any, so that it does not depend on who shares a partition.
         """
-        if not self._mix:
-            starts = state.starts
-            own = mix.weights(starts.started, starts.recent, state.pods, starts.repeats, starts.transitions)
-            return np.concatenate((own, np.zeros((len(own), len(self._cluster.label)))), axis=1)
-        likely = np.zeros(len(self._index) + 1)  # the last one is that of EMPTY
+        starts = state.starts
+        own = mix.weights(starts.started, starts.recent, state.pods, starts.repeats, starts.transitions)
+        expected = np.zeros(len(self._index) + 1)  # the last one is that of EMPTY
         for name, weight in self._mix.items():
             if (number := self._index.find(name)) is not None:
-                likely[number] = weight
-        elsewhere = np.broadcast_to(likely[self._cluster.label], (len(state.label), len(self._cluster.label)))
-        return np.concatenate((likely[state.label], elsewhere), axis=1)
+                expected[number] = weight
+        return voting.likely(own, expected[state.label], expected[self._cluster.label])
 
     def moved(self, rows: Rows, room: Room) -> NDArray[np.bool_]:
         """Return of which nodes (nodes,) a class has changed enough to be reported at once."""
-        return reported.moved(self._reported, rows, room, self._estimate.classes, self._estimate)
+        return reported.moved(self._reported, rows, room, self._columns, self._estimate)
 
     def tell(self, rows: Rows, room: Room, due: NDArray[np.bool_]) -> None:
         """Remember what is reported of those nodes (nodes,) that are due."""
@@ -193,9 +200,10 @@ class Workloads:
         return [(name, column) for _, _, name, column in sorted(named)[:MAXIMUM_CLASSES]]
 
     def mixes(self, indices: Rows, room: Room) -> list[dict[str, float]]:
-        """Return the weights of some nodes' mixes by class, the largest ones of each."""
-        columns = np.argsort(-room.weights[indices], axis=1, kind="stable")[:, :MAXIMUM_CLASSES]
-        weights, labels = room.weights[indices[:, None], columns], room.label[indices[:, None], columns]
+        """Return the weights of some nodes' mixes by class, the largest of each; none where no mix counts."""
+        counting = np.where(room.estimated[indices, None], room.weights[indices], 0.0)
+        columns = np.argsort(-counting, axis=1, kind="stable")[:, :MAXIMUM_CLASSES]
+        weights, labels = np.take_along_axis(counting, columns, axis=1), room.label[indices[:, None], columns]
         names = self._index.names
         return [
             {names[label]: weight for label, weight in zip(*row, strict=True) if weight >= _LEAST_WEIGHT}
@@ -232,8 +240,8 @@ class Workloads:
         state = table.take(self._state, rows)
         prior = np.where(self._by_label(state.label)[..., None] > 0, self._prior(state.label), np.nan)
         for index, slot in np.argwhere(voting.far(state, prior)).tolist():
-            name = self._index.names[int(state.label[index, slot])]
-            claims.setdefault(index, []).append(f"{voting.CLASS} {name}")
+            if (name := self._index.names[int(state.label[index, slot])]) != UNNAMED:
+                claims.setdefault(index, []).append(f"{voting.CLASS} {name}")
         return claims
 
     def dump(self, rows: Rows) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -256,7 +264,7 @@ class Workloads:
         self._index, self._slots = NameIndex(names["names"]), names["slots"]
         self._unplaced = names.get("unplaced", {})
         self._cluster = _UNKNOWN._replace(label=np.array(names["cluster"], dtype=np.int64))
-        self._state = table.restore(classes.init(0, self._estimate.classes), arrays, "classes.")
+        self._state = table.restore(classes.init(0, self._columns), arrays, "classes.")
         self._reported = reported.load(self._reported, arrays)
 
     def _cost(self, state: classes.State, reference: Array) -> Cost:

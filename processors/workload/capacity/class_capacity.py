@@ -45,6 +45,7 @@ Array = NDArray[np.float64]
 _APART = np.array([0.15, 0.05])  # standard deviation of one pod's cost around its class's mean, relative
 _APART_SOAKING = np.array([0.02, 0.05])  # threads that never sleep take a core each
 _LEAST = 1e-9  # cost
+_STALE_US = 10_000_000  # behind the node's samples: usage of pods does not come any more
 
 
 class Room(NamedTuple):
@@ -127,7 +128,7 @@ def update(
         total=_total(of_mix, free, mixed.value[:, 0], law, nodes.pods),
         prior=np.where(mixed.reference, 1.0, over_slots(mixed.weights * priors)),
         # Where no class is known the node's own regression counts, whichever nodes it is folded with.
-        estimated=classed & ((nodes.pods == 0) | state.measured.all(axis=1)),
+        estimated=classed & ((nodes.pods == 0) | _measured(state, nodes).all(axis=1)),
         classed=classed,
     )
 
@@ -215,6 +216,11 @@ def _interrupting(state: classes.State, taken: Array, nodes: Nodes) -> Array:
     return factor
 
 
+def _measured(state: classes.State, nodes: Nodes) -> NDArray[np.bool_]:
+    """Return of which resources (nodes, resources) the usage of pods is known now."""
+    return state.measured & (nodes.at_us - state.at_us <= _STALE_US)[:, None]
+
+
 def _used(state: classes.State, value: Array, doubt: Array, nodes: Nodes) -> tuple[Array, Array]:
     """Return the used share (nodes, resources) of what pods may have, and its variance."""
     occupied = state.label >= 0
@@ -223,10 +229,11 @@ def _used(state: classes.State, value: Array, doubt: Array, nodes: Nodes) -> tup
     reserved = nodes.reserved / nodes.amount
     rest = np.maximum(state.rest.mean, reserved) * _interrupting(state, taken, nodes)
     learned = rest + np.nan_to_num(state.drift.mean) + over_slots(taken)
+    measured = _measured(state, nodes)
     # Memory in use is known to the byte; only what pods have yet to allocate is learned.
     seen = nodes.level.mean.copy()
-    seen[:, 1] += state.pending / nodes.amount[:, 1]
-    learnable = state.measured & ~np.isnan(state.rest.mean)
+    seen[:, 1] += np.where(measured[:, 1], (state.pending + state.cached) / nodes.amount[:, 1], 0.0)
+    learnable = measured & ~np.isnan(state.rest.mean)
     learned[:, 1] = seen[:, 1] + np.maximum(reserved - np.nan_to_num(state.rest.mean), 0.0)[:, 1]
     believed = np.where(learnable, np.maximum(learned, 0.0), np.maximum(seen, reserved))
     slow = level.SLOW_SECONDS

@@ -27,6 +27,7 @@ class Nodes(NamedTuple):
         full: (nodes,) no CPU is idle.
         pods: (nodes,) running pods.
         churn: (nodes,) containers come or go.
+        at_us: (nodes,) time of the newest block of samples.
     """
 
     level: level.State
@@ -42,6 +43,7 @@ class Nodes(NamedTuple):
     full: NDArray[np.bool_]
     pods: Array
     churn: NDArray[np.bool_]
+    at_us: NDArray[np.int64]
 
 
 class Cluster(NamedTuple):

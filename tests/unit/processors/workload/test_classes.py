@@ -8,7 +8,7 @@ import pytest
 
 from processors.partition.partition import Partition
 from processors.workload import usage as usages
-from processors.workload.pod_class import Facts
+from processors.workload.pod_class import Facts, PodClass
 from schemas.messages.estimate import Availability
 from schemas.messages.telemetry import PodUsageBlock
 from tests.support.processors.mix import ALLOWED, CORES, FREE_MEMORY, configured, pod, rows_of, sampled, share_of
@@ -217,8 +217,10 @@ def test_of_pods_that_declare_different_kinds_most_decide_and_ties_are_serving()
     def declared(block: PodUsageBlock, facts: Facts) -> float:
         """Return what the pods of the only class declare together: 1, 0, or NaN for nothing."""
         ones, grouping = np.ones(1), facts.group(block)
-        beside = usages.Beside(np.zeros((1, 2)), np.ones((1, 2)), ones, ones > 0, np.ones(1, np.int64), ones)
-        sums = usages.add_up(usages.pods_of([block]), grouping.number, grouping.declared, 1, beside)
+        beside = usages.Beside(
+            np.zeros((1, 2)), ones, np.ones((1, 2)), ones, ones > 0, np.ones(1, np.int64), ones, ones
+        )
+        sums = usages.add_up(usages.pods_of([block]), grouping.number, grouping.declared, grouping.recurring, 1, beside)
         return float(sums.declared[0, 0])
 
     assert declared(block, Facts()) == 1
@@ -236,7 +238,7 @@ def test_facts_of_an_older_program_have_no_kinds_and_are_taken_over() -> None:
     given.learn(facts("n", "p", "a", kind="batch"))
     again = Facts()
     again.load(json.loads(json.dumps(given.dump())))
-    assert again.pods("n")["p"] == (1, "a", "batch")
+    assert again.pods("n")["p"] == PodClass(1, "a", "batch")
     old = Facts()
     old.load({"nodes": {"n": {"p": [1, "a"]}}, "newest_us": {"n": 1}})
-    assert old.pods("n")["p"] == (1, "a", None)
+    assert old.pods("n")["p"] == PodClass(1, "a")

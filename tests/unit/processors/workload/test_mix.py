@@ -24,7 +24,7 @@ class Node:
         more = np.zeros((1, 3))
         more[0, NAMES.index(name)] = pods
         self.pods += more
-        self.state = mix.update(self.state, LABEL, more, UNSEEN if first else SEEN)
+        self.state = mix.update(self.state, LABEL, more, np.maximum(more, 0.0), UNSEEN if first else SEEN)
 
     def weights(self) -> dict[str, float]:
         given = self.state
@@ -99,7 +99,7 @@ def test_what_is_over_does_not_come_next_unless_nothing_runs() -> None:
 def test_pods_that_end_are_no_starts_and_hours_are_forgotten() -> None:
     node = Node()
     node.starts("a", 0, 3)
-    ended = mix.update(node.state, LABEL, np.array([[-2.0, 0.0, 0.0]]), SEEN)
+    ended = mix.update(node.state, LABEL, np.array([[-2.0, 0.0, 0.0]]), np.zeros((1, 3)), SEEN)
     for before, after in zip(node.state, ended, strict=True):
         np.testing.assert_array_equal(before, after)
     assert mix.faded(node.state, np.array([40 * 3600.0])).started.max() < 1e-9

@@ -17,10 +17,15 @@ from tests.unit.processors.partition.arrival.rows import configured, fold, rows
 def older(partition: Partition) -> bytes:
     """Return a partition's state as format 2 had it."""
     header, arrays = snapshot.unpack(partition.snapshot())
-    slots = arrays["classes.label"].shape
+    nodes, columns = arrays["classes.label"].shape
+    slots = nodes, columns - 1
+    for name in ("label", "pods", "present_us"):
+        arrays[f"classes.{name}"] = arrays[f"classes.{name}"][:, :-1]
+    for name in ("told", "known"):
+        arrays[name] = np.delete(arrays[name], columns - 1, axis=1)
     new = ("chain.level.", "classes.rest.", "classes.drift.", "classes.demand.", "classes.starts.", "classes.disk.")
     fields = ("assumed", "running", "full", "amount", "soaked", "queueing", "reserved", "most")
-    names = ("kind", "most", "held", "pending", "quota", "brief.seconds", "brief.most")
+    names = ("kind", "most", "held", "pending", "cached", "quota", "brief.seconds", "brief.most")
     gone = {f"chain.{name}" for name in fields} | {f"classes.{name}" for name in names}
     arrays = {name: part for name, part in arrays.items() if not name.startswith(new) and name not in gone}
     arrays |= {f"classes.{name}": np.zeros((*slots, 2)) for name in ("weight", "squares", "products", "errors")}

@@ -1,50 +1,14 @@
 """What counts as used of a node: pods beyond the classes that it tells apart, what Kubernetes keeps, and its facts."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from processors.partition.partition import Partition
-from schemas.messages.estimate import Availability
 from schemas.settings import load
 from tests.support.processors import telemetry
 from tests.unit.processors.prediction.fold.recordings import node_facts
-
-GIB = 1 << 30
-Stream = list[tuple[str, bytes]]
-
-
-def pod(number: int, workload: str, cores: float, memory: float = 0.05 * GIB) -> dict[str, Any]:
-    calm = {"cpu_pressure": 0.0, "io_pressure": 0.0, "throttled": 0.0}
-    return {"pod": f"p{number}", "workloads": workload, "cpu_cores": cores, "memory_bytes": memory, **calm}
-
-
-def seconds(node: str, first: int, last: int, pods: list[dict[str, Any]], step: int = 1) -> Iterator[Stream]:
-    """Yield what a node of 4 CPUs and 8 GiB sends; its system takes a tenth of a core and half a GiB."""
-    cores = 0.1 + sum(each["cpu_cores"] for each in pods)
-    memory = (0.5 * GIB + sum(each["memory_bytes"] for each in pods)) / (8 * GIB)
-    usage = {"pods": float(len(pods)), "cpu_util": min(1.0, cores / 4), "memory_util": memory, "memory_used": memory}
-    system = {"system_cpu_cores": 0.1, "system_memory_bytes": 0.5 * GIB, "ages": [600] * len(pods)}
-    for second in range(first, last, step):
-        block = telemetry.block(node, second, procs_running=1 + cores, **usage)
-        yield [telemetry.stored(block), telemetry.stored(telemetry.usage(node, second + 1, pods, **system))]
-
-
-def folded(partition: Partition, *streams: Iterator[Stream]) -> dict[str, Availability]:
-    """Fold the streams side by side; return the last availability of each node."""
-    last: dict[str, Availability] = {}
-    for batches in zip(*streams, strict=True):
-        outputs, refused = partition.fold([message for batch in batches for message in batch])
-        assert not refused
-        last |= {each.message.node: each.message for each in outputs if isinstance(each.message, Availability)}
-    return last
-
-
-def described(partition: Partition, cpu: float, memory: float, **more: float) -> None:
-    facts = node_facts("n", 1, cpu, memory, capacity={"cpu": 4.0, "memory": 8.0 * GIB})
-    facts.allocatable.update(more)
-    partition.fold([telemetry.stored(facts)])
+from tests.unit.processors.workload.nodes.small_node import GIB, Stream, described, folded, pod, seconds
 
 
 @pytest.mark.parametrize(("reported", "kept"), [(True, 0.0), (False, 0.0), (True, 0.5)])
@@ -103,8 +67,10 @@ def test_pods_whose_class_gets_a_place_late_are_no_starts() -> None:
 
     def starting(first: int, last: int) -> Iterator[Stream]:
         for second in range(first, last):
-            large = [stays, pod(1000 + second // 60, "batch/y", 0.6)] if second % 60 < 30 else [stays]
-            yield from seconds("n", second, second + 1, others + large + small)
+            pods, ages = [*others, stays, *small], [600] * 18
+            if second % 60 < 30:
+                pods, ages = [*pods, pod(1000 + second // 60, "batch/y", 0.6)], [*ages, second % 60]
+            yield from seconds("n", second, second + 1, pods, ages=ages)
 
     folded(partition, seconds("n", 0, 30, [*others, stays]))
     before = folded(partition, starting(30, 2400))["n"]
@@ -196,3 +162,43 @@ def test_a_node_that_kubernetes_deleted_is_forgotten_with_its_facts() -> None:
     after = folded(partition, seconds("n", 8000, 8060, pods), seconds("other", 8000, 8060, []))["n"]
     assert after.binding != "pods"
     assert list(after.classes or {}) == ["guess"]
+
+
+def test_where_usage_of_pods_no_longer_comes_the_nodes_own_usage_counts() -> None:
+    partition, two = Partition(load({}, environ={}), 0), [pod(number, "shop/web", 0.2) for number in range(2)]
+    folded(partition, seconds("n", 0, 60, two))
+    alone = ([batch[0]] for batch in seconds("n", 60, 200, [pod(number, "shop/web", 0.25) for number in range(12)]))
+    after = folded(partition, alone)["n"]
+    assert after.available < 3
+    assert after.mix is None
+
+
+def test_file_pages_that_pods_work_with_are_not_given_to_others() -> None:
+    """Four pods hold 0.7 GiB each, and a GiB of file pages which the kernel would drop, in 8 GiB."""
+    pods = [pod(number, "shop/db", 0.05, 1.7 * GIB) for number in range(4)]
+    seen = 0.1 + 4 * 0.7 / 8
+
+    def stream() -> Iterator[Stream]:
+        for second in range(40):
+            block = telemetry.block("n", second, pods=4.0, cpu_util=0.1, memory_util=seen, memory_used=seen)
+            yield [
+                telemetry.stored(block),
+                telemetry.stored(telemetry.usage("n", second + 1, pods, system_memory_bytes=0.0, ages=[600] * 4)),
+            ]
+
+    after = folded(Partition(load({}, environ={}), 0), stream())["n"]
+    assert after.binding == "memory"
+    assert after.available * 1.7 <= 8 - 4 * 1.7
+
+
+def test_pods_of_which_no_container_runs_count_for_the_pod_limit() -> None:
+    partition, pods = Partition(load({}, environ={}), 0), [pod(number, "shop/web", 0.05) for number in range(11)]
+    described(partition, 4.0, 8 * GIB, pods=17.0)
+    for number in range(17):
+        partition.fold([telemetry.stored(telemetry.facts("n", f"p{number}", "shop/web"))])
+    full = folded(partition, seconds("n", 0, 30, pods))["n"]
+    assert (full.binding, full.available, full.lower) == ("pods", 0.0, 0.0)
+    for number in range(11, 14):
+        gone = telemetry.facts("n", f"p{number}", "shop/web", 2).model_copy(update={"deleted": True})
+        partition.fold([telemetry.stored(gone)])
+    assert folded(partition, seconds("n", 30, 60, pods))["n"].available == 3.0

@@ -1,0 +1,46 @@
+"""A node of 4 CPUs and 8 GiB as its agent describes it second by second, and what a partition makes of it."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from processors.partition.partition import Partition
+from schemas.messages.estimate import Availability
+from tests.support.processors import telemetry
+from tests.unit.processors.prediction.fold.recordings import node_facts
+
+GIB = 1 << 30
+Stream = list[tuple[str, bytes]]
+
+
+def pod(number: int, workload: str, cores: float, memory: float = 0.05 * GIB) -> dict[str, Any]:
+    calm = {"cpu_pressure": 0.0, "io_pressure": 0.0, "throttled": 0.0}
+    return {"pod": f"p{number}", "workloads": workload, "cpu_cores": cores, "memory_bytes": memory, **calm}
+
+
+def seconds(
+    node: str, first: int, last: int, pods: list[dict[str, Any]], step: int = 1, ages: list[int] | None = None
+) -> Iterator[Stream]:
+    """Yield what a node of 4 CPUs and 8 GiB sends; its system takes a tenth of a core and half a GiB."""
+    cores = 0.1 + sum(each["cpu_cores"] for each in pods)
+    memory = (0.5 * GIB + sum(each["memory_bytes"] for each in pods)) / (8 * GIB)
+    usage = {"pods": float(len(pods)), "cpu_util": min(1.0, cores / 4), "memory_util": memory, "memory_used": memory}
+    system = {"system_cpu_cores": 0.1, "system_memory_bytes": 0.5 * GIB, "ages": ages or [600] * len(pods)}
+    for second in range(first, last, step):
+        block = telemetry.block(node, second, procs_running=1 + cores, **usage)
+        yield [telemetry.stored(block), telemetry.stored(telemetry.usage(node, second + 1, pods, **system))]
+
+
+def folded(partition: Partition, *streams: Iterator[Stream]) -> dict[str, Availability]:
+    """Fold the streams side by side; return the last availability of each node."""
+    last: dict[str, Availability] = {}
+    for batches in zip(*streams, strict=True):
+        outputs, refused = partition.fold([message for batch in batches for message in batch])
+        assert not refused
+        last |= {each.message.node: each.message for each in outputs if isinstance(each.message, Availability)}
+    return last
+
+
+def described(partition: Partition, cpu: float, memory: float, **more: float) -> None:
+    facts = node_facts("n", 1, cpu, memory, capacity={"cpu": 4.0, "memory": 8.0 * GIB})
+    facts.allocatable.update(more)
+    partition.fold([telemetry.stored(facts)])

@@ -95,18 +95,20 @@ def mix_of(model: Model) -> dict[str, float]:
     return dict(zip(started, likely[0].tolist(), strict=True))
 
 
-def likely(own: Array, here: Array, elsewhere: Array) -> Array:
+def likely(starts: mix.State, pods: Array, here: Array, elsewhere: Array) -> Array:
     """Return how likely the next pod of each node is of each class, (nodes, slots and the cluster's classes).
 
     Of classes of its own that are not in the cluster's mix, a node's own starts say so; of the others, the cluster.
 
     Args:
-        own: (nodes, slots) how likely by the node's own starts.
-        here: (nodes, slots) by the cluster's; all 0: it has no mix.
+        starts: Starts.
+        pods: (nodes, slots) running pods.
+        here: (nodes, slots) how likely the class of each slot is by the cluster's mix; all 0: it has none.
         elsewhere: (classes,) the same for the classes that the cluster knows.
     """
-    if not elsewhere.any() and not here.any():
-        return np.concatenate((own, np.zeros((len(own), len(elsewhere)))), axis=1)
+    if not np.any((here <= 0) & (starts.started > 0)):
+        return np.concatenate((here, np.broadcast_to(elsewhere, (len(here), len(elsewhere)))), axis=1)
+    own = mix.weights(starts.started, starts.recent, pods, starts.repeats, starts.transitions)
     alone = np.where(here > 0, 0.0, own)
     others = 1.0 - usage.over_slots(alone[..., None])
     return np.concatenate((alone + here * others, elsewhere * others), axis=1)

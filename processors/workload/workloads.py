@@ -172,13 +172,11 @@ class Workloads:
 
         The cluster's starts say so once there are any, so that it does not depend on who shares a partition.
         """
-        starts = state.starts
-        own = mix.weights(starts.started, starts.recent, state.pods, starts.repeats, starts.transitions)
         expected = np.zeros(len(self._index) + 1)  # the last one is that of EMPTY
         for name, weight in self._mix.items():
             if (number := self._index.find(name)) is not None:
                 expected[number] = weight
-        return voting.likely(own, expected[state.label], expected[self._cluster.label])
+        return voting.likely(state.starts, state.pods, expected[state.label], expected[self._cluster.label])
 
     def moved(self, rows: Rows, room: Room) -> NDArray[np.bool_]:
         """Return of which nodes (nodes,) a class has changed enough to be reported at once."""

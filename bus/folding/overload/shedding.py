@@ -170,8 +170,12 @@ class Shedding:
         ]
 
     def pressed(self) -> bool:
-        """Tell whether a task of availability was behind lately, so that floods are left out of all tasks."""
-        return bool(self.blocks) and self._clock() - self._pressed < _CALM_SECONDS
+        """Tell whether a task of availability was behind lately, so that floods are left out of all tasks.
+
+        They are also while blocks are left out: a flood that counted among those would hold the level until its end.
+        """
+        lately = self._clock() - self._pressed < _CALM_SECONDS
+        return bool(self.blocks) and (lately or self.sheds(patient=False))
 
     def sheds(self, *, patient: bool) -> bool:
         """Tell whether tasks of this kind leave something out."""

@@ -8,7 +8,7 @@ import pytest
 from bus.accounting import ledger
 from bus.accounting.ledger import Account
 from bus.folding.overload.flood import Floods, newest, without
-from bus.folding.overload.shedding import Shedding
+from bus.folding.overload.shedding import BLOCKS, NONE, Shedding
 from bus.folding.overload.thinning import Thinning
 from bus.health import Health
 from bus.reading.progress import Received
@@ -121,6 +121,22 @@ def test_a_flood_is_left_out_while_availability_is_behind_and_counted_so_that_th
     statement = account.statement()
     assert statement.outcomes == {"folded": 6007, "flooded": 2999}
     assert ledger.faults(statement) == []
+
+
+async def test_a_flood_that_goes_on_after_an_overload_does_not_keep_blocks_of_all_left_out() -> None:
+    clock, health = [100.0], Health()
+    shedding = Shedding(KINDS, lambda: clock[0])
+    thinning = Thinning(shedding, "0", health, Account("process", "S"), patient=False, subjects=SUBJECTS)
+    for _ in range(12):
+        clock[0] += 1
+        shedding.observe("0", 12.0, health, patient=False)
+    assert shedding.level == BLOCKS
+    for _ in range(240):
+        clock[0] += 0.5
+        good = [message for number in range(100) for message in sent(f"n{number}", 1, clock[0])]
+        await thinning.thinned(Waiting(), [*sent("bad", 500, clock[0]), *good])  # type: ignore[arg-type] # all it asks for
+    assert shedding.level == NONE
+    assert not health.problems
 
 
 def test_a_replay_that_leaves_nothing_out_folds_floods_too() -> None:

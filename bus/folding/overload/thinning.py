@@ -106,7 +106,7 @@ class Thinning:
             kept += await reader.skip_ahead(_SHOWN_SECONDS, self._apart)
             self._lag.skip()
         if not self._patient and self._shedding.sheds(patient=False):
-            kept += await self._next(reader, 0)  # what has come while it waited for its turn
+            kept += self._calm(await self._next(reader, 0))  # what has come while it waited for its turn
         if self._shedding.sheds(patient=self._patient):
             kept, left_out = await self._read_on(reader, kept)
         kept, more = self._kept(kept)
@@ -116,14 +116,17 @@ class Thinning:
         return kept
 
     async def _read_on(self, reader: LeasedReader, kept: list[Received]) -> tuple[list[Received], int]:
-        """Read up to the newest, but not for ever what comes meanwhile; returns what stays, and what is left out."""
-        left_out = fresh = 0
-        messages, most = kept, 2 * reader.pending
-        while reader.pending > len(messages) and most > 0 and len(kept) < _MOST:
+        """Read what waits and go on up to the newest, but not for ever; returns what stays, and what is left out."""
+        waited, read = reader.pending, 0
+        left_out = fresh = latest = 0
+        while reader.pending > (latest if read >= waited else 0) and read < 2 * waited and len(kept) < _MOST:
             if not (messages := await self._next(reader, _READ_SECONDS)):
                 break
-            kept += messages
-            fresh, most = fresh + len(messages), most - len(messages)
+            latest = len(messages)
+            read += latest
+            calm = self._calm(messages)
+            kept += calm
+            fresh += len(calm)
             if fresh > _AT_ONCE:
                 kept, more = self._kept(kept)
                 left_out, fresh = left_out + more, 0
@@ -132,7 +135,7 @@ class Thinning:
     async def _next(self, reader: LeasedReader, seconds: float) -> list[Received]:
         messages = await reader.read(timeout_seconds=seconds)
         self._lag.take(messages)
-        return self._calm(messages)
+        return messages
 
     def _calm(self, messages: list[Received]) -> list[Received]:
         """Return messages that were read without what nodes have flooded the task with, if processors are behind.

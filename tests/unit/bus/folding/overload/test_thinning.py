@@ -4,13 +4,22 @@ from collections.abc import Sequence
 
 import pytest
 
+from bus import stream
 from bus.accounting import ledger
 from bus.accounting.ledger import Account
 from bus.folding.overload.shedding import BLOCKS, NONE, Shedding
 from bus.folding.overload.thinning import Thinning
 from bus.health import Health
+from bus.reading.lease import Lease
+from bus.reading.leased import LeasedReader
 from bus.reading.progress import Received
+from schemas.settings import load
+from schemas.subject import Names
+from tests.support.nats.client import Connection, connect
+from tests.support.nats.server import Server
 
+NAMES = Names()
+NODES = 31
 SUBJECTS = ("spazio.part.0.>", "spazio.model")
 KINDS = ("samples", "pods", "edge")
 
@@ -74,6 +83,53 @@ async def test_what_comes_while_it_reads_is_not_read_for_ever() -> None:
     reader = Behind(1000, message(700, "podfacts"))
     await thinned(reader, BLOCKS, seconds=4)
     assert 6 <= reader.reads <= 14  # sixty waited, and twice as many are read at most
+
+
+class Flooded(Behind):
+    """A reader of a stream in which one node says nearly everything."""
+
+    async def read(self, **_: float) -> list[Received]:
+        self.reads += 1
+        self.position += 100
+        us = self.position * 1000
+        return [Received(f"spazio.part.0.samples.{'bad' if index else 'n'}", 1, b"", us) for index in range(100)]
+
+
+async def test_a_flood_is_not_read_for_ever_either() -> None:
+    reader = Flooded(9000, message(1))
+    thinning = Thinning(shedding(BLOCKS), "0", Health(), Account("process", "S"), patient=False, subjects=SUBJECTS)
+    await thinning.thinned(reader, [message(1)])  # type: ignore[arg-type] # what it asks for
+    assert 90 <= reader.reads <= 182
+
+
+async def nothing() -> int:
+    return 0
+
+
+async def publish(client: Connection, seconds: int, now: list[float]) -> None:
+    """Let each node send two blocks a second."""
+    for number in range(2 * NODES * seconds):
+        now[0] += 1 / (2 * NODES)
+        subject = NAMES.node("samples" if number % 2 else "pods", f"n{number // 2 % NODES}")
+        await client.jetstream().publish(subject, b"{}")
+
+
+async def test_after_a_skip_the_newest_block_of_each_node_is_folded_and_no_other() -> None:
+    now = [1_700_000_000.0]
+    async with connect(Server(clock=lambda: now[0])) as client:
+        await stream.ensure(client, load({"nats_partitions": "1"}, environ={}))
+        await publish(client, 10, now)
+        names = NAMES.telemetry, "c", [NAMES.partition(0)]
+        async with Lease(client, *names, failover_seconds=3, timeout_seconds=1, covered=nothing) as lease:
+            await lease.acquire()
+            async with LeasedReader(client, lease, batch=200) as reader:
+                health, account, patterns = Health(), Account("process", "S"), (NAMES.partition(0), NAMES.model)
+                thinning = Thinning(shedding(BLOCKS), "0", health, account, patient=False, subjects=patterns)
+                kept = await thinning.thinned(reader, await reader.read(linger_seconds=0.5))
+                assert account.statement().outcomes["skipped"] > 5 * 2 * NODES
+                assert reader.pending == 0
+    assert len(kept) == 2 * NODES
+    assert max(now[0] - message.stored_us / 1e6 for message in kept) < 1.05
 
 
 @pytest.mark.parametrize(("level", "seconds"), [(NONE, 1000), (BLOCKS, 0)])

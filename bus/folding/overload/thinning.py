@@ -127,7 +127,7 @@ class Thinning:
             calm = self._calm(messages)
             kept += calm
             fresh += len(calm)
-            if fresh > _AT_ONCE:
+            if fresh > _AT_ONCE and not self._patient:  # what a patient task reads in one go is one batch
                 kept, more = self._kept(kept)
                 left_out, fresh = left_out + more, 0
         return kept, left_out

@@ -7,7 +7,7 @@ import pytest
 from bus import stream
 from bus.accounting import ledger
 from bus.accounting.ledger import Account
-from bus.folding.overload.shedding import BLOCKS, NONE, Shedding
+from bus.folding.overload.shedding import BLOCKS, NONE, PREDICTIONS, Shedding
 from bus.folding.overload.thinning import Thinning
 from bus.health import Health
 from bus.reading.lease import Lease
@@ -100,6 +100,25 @@ async def test_a_flood_is_not_read_for_ever_either() -> None:
     thinning = Thinning(shedding(BLOCKS), "0", Health(), Account("process", "S"), patient=False, subjects=SUBJECTS)
     await thinning.thinned(reader, [message(1)])  # type: ignore[arg-type] # what it asks for
     assert 90 <= reader.reads <= 182
+
+
+class Waiting(Behind):
+    """A reader of a stream with so many messages, of which all are blocks."""
+
+    async def read(self, **_: float) -> list[Received]:
+        count = min(1000, self.pending)
+        self.pending -= count
+        return [message(1)] * count
+
+
+@pytest.mark.parametrize("count", [1000, 8000, 16_000])
+async def test_predictions_are_made_of_one_of_four_batches_however_much_waits(count: int) -> None:
+    thinning = Thinning(shedding(PREDICTIONS), "0", Health(), Account("process", "S"), patient=True, subjects=SUBJECTS)
+    folded: list[int] = []
+    for _ in range(8):
+        reader = Waiting(count - 1000, message(1))
+        folded.append(len(await thinning.thinned(reader, [message(1)] * 1000)))  # type: ignore[arg-type] # what it asks for
+    assert folded == [1, 1, 1, count] * 2
 
 
 async def nothing() -> int:

@@ -6,12 +6,15 @@ ones have made. That depends on nothing but the stream, since grouping never cha
 replica and a process that was killed leave out the same messages and publish the same rows.
 """
 
+import logging
 import time
 from collections.abc import Sequence
 
 from bus.folding.task import Fold, OutputRow
 from bus.reading.progress import Received
 from schemas.codec import InvalidMessage
+
+log = logging.getLogger(__name__)
 
 Messages = Sequence[tuple[str, bytes]]
 Result = tuple[Sequence[OutputRow], Sequence[InvalidMessage]]
@@ -63,6 +66,17 @@ def fold(state: Fold, messages: Messages) -> tuple[list[OutputRow], list[Invalid
         MemoryError: There is too little memory; also OSError. The state is undefined.
     """
     return _Careful(state).fold(messages, 0)
+
+
+def begin(state: Fold, messages: Messages, part: str) -> None:
+    """Fold what a new state of a part begins with; what cannot be used is left out and logged.
+
+    Raises:
+        MemoryError: There is too little memory; also OSError. The state is undefined.
+    """
+    _, invalid = fold(state, messages)
+    if invalid:
+        log.warning("given.refused", extra={"part": part, "left_out": len(invalid), "reason": invalid[0].reason})
 
 
 class _Careful:

@@ -207,7 +207,7 @@ class TaskRunner:
                 # A checkpoint is never ahead of its rows, but the cursor may expire from its stream earlier.
                 self._rows.published = max(self._rows.published, checkpoint.sequence)
         if not self.sequence and source.first > 1 and self.task.given is not None:
-            await self._worker.run(self._state.fold, await self.task.given())
+            await self._worker.run(careful.begin, self._state, await self.task.given(), name)
         self._account.add(EXPIRED, resumption.unread(name, max(self.sequence, self._rows.published), source))
         return source
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import Sequence
 
 import pytest
@@ -10,7 +11,7 @@ from prometheus_client import REGISTRY
 
 from bus import connection, stream
 from bus.folding.journal import Batches
-from bus.folding.task import Fold, OutputRow, Shared, Task
+from bus.folding.task import Fold, Given, OutputRow, Shared, Task
 from bus.folding.task_runner import TaskRunner
 from bus.health import Health
 from bus.publishing import coverage
@@ -71,8 +72,8 @@ def settings(settings: Settings) -> Settings:
     return settings.model_copy(update={"process": process, "nats": nats})
 
 
-def runner(client: Client, settings: Settings, health: Health) -> TaskRunner:
-    task = Task("totals", NAMES.telemetry, (NAMES.partition(0),))
+def runner(client: Client, settings: Settings, health: Health, given: Given | None = None) -> TaskRunner:
+    task = Task("totals", NAMES.telemetry, (NAMES.partition(0),), given=given)
     journal = Batches(client, NAMES.estimates, NAMES.of("cursor", "totals"), timeout_seconds=1)
     return TaskRunner(client, Live(settings), health, task, Totals(), journal, Shared())
 
@@ -155,6 +156,23 @@ async def test_a_message_that_makes_the_fold_raise_is_buried_and_the_others_are_
     assert await letters(client) == [(subject, b"raise", "the fold raised LookupError: no such thing")] * (
         payloads.count(b"raise") + 2
     )
+
+
+async def test_what_makes_the_fold_raise_is_left_out_of_what_a_new_state_begins_with(
+    client: Client, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def given() -> list[tuple[str, bytes]]:
+        return [(INPUT, payload) for payload in (b"1", b"raise", b"1")]
+
+    last = await fill(client, [b"1", b"1"])
+    await client.jetstream().purge_stream(NAMES.telemetry, seq=last)
+    with caplog.at_level(logging.WARNING, "bus.folding.careful"):
+        running = asyncio.create_task(runner(client, settings, Health(), given).run())
+        await folded(client, last)
+    running.cancel()
+    assert await rows(client) == [(OUTPUT.format("n"), b"3")]
+    (record,) = caplog.records
+    assert (record.message, record.__dict__["left_out"]) == ("given.refused", 1)
 
 
 @pytest.mark.slow

@@ -154,6 +154,7 @@ class Names:
         return self.store("CHECKPOINTS")
 
 
+@lru_cache(_NAMES_REMEMBERED)
 def partition(encoded: str, partitions: int) -> int:
     """Return the partition in which the server stores telemetry of an encoded node: FNV-1a of 32 bits, modulo.
 

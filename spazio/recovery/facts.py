@@ -4,8 +4,10 @@ The watch publishes facts when they change, and the stream holds them for a limi
 is made later, as after a changed setting, would lack the others: how many pods a node takes, which class a pod is of.
 """
 
-import json
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import msgspec
 
 from bus.client import Client
 from bus.reading.reader import Reader
@@ -13,10 +15,41 @@ from schemas.subject import Names, partition, token
 
 _BUCKET, _SUBJECT = "KV_{}", "$KV.{}.>"
 
+Facts = list[tuple[str, bytes]]  # stored subject, payload
 
-async def of_partition(
-    client: Client, names: Names, number: int, partitions: int, timeout_seconds: float
-) -> list[tuple[str, bytes]]:
+
+class _Origin(msgspec.Struct):
+    """What is read of facts here: their node."""
+
+    node: str
+
+
+_origin = msgspec.json.Decoder(_Origin).decode
+
+
+class SharedRead:
+    """Reads facts once for all tasks that wait for them together: what changes meanwhile the stream has, too."""
+
+    def __init__(self, read: Callable[[], Awaitable[Facts]]) -> None:
+        """Share what `read` returns; nothing is read before the first call."""
+        self._read, self._lock, self._waiting = read, asyncio.Lock(), 0
+        self._facts: Facts | None = None
+
+    async def __call__(self) -> Facts:
+        """Return what is read now, by this call or by an earlier one that has not ended."""
+        self._waiting += 1
+        try:
+            async with self._lock:
+                if self._facts is None:
+                    self._facts = await self._read()
+                return self._facts
+        finally:
+            self._waiting -= 1
+            if not self._waiting:
+                self._facts = None
+
+
+async def of_partition(client: Client, names: Names, number: int, partitions: int, timeout_seconds: float) -> Facts:
     """Return the newest facts of a partition's nodes and of their pods, (stored subject, payload), nodes first.
 
     Args:
@@ -29,7 +62,7 @@ async def of_partition(
     Raises:
         TimeoutError: The server does not send them.
     """
-    facts: list[tuple[str, bytes]] = []
+    facts: Facts = []
     for kind, bucket in (("nodefacts", names.nodes_bucket), ("podfacts", names.pods_bucket)):
         async for payload in _newest(client, bucket, timeout_seconds):
             node = _node(payload)
@@ -56,7 +89,6 @@ async def _newest(client: Client, bucket: str, timeout_seconds: float) -> AsyncI
 def _node(payload: bytes) -> str | None:
     """Return the encoded node that facts are of; None: they are none."""
     try:
-        node = json.loads(payload)["node"]
-        return token(node) if isinstance(node, str) else None
-    except (ValueError, LookupError, TypeError):
+        return token(_origin(payload).node)
+    except ValueError:
         return None

@@ -85,7 +85,7 @@ def _works(client: Client, live: Live, shards: int) -> Iterator[_Work]:
 
     reading = asyncio.Lock()  # each reads all of them
 
-    async def given(number: int) -> list[tuple[str, bytes]]:
+    async def given(number: int) -> facts.Facts:
         async with reading:
             return await facts.of_partition(client, names, number, shards, timeout)
 
@@ -103,7 +103,7 @@ def _works(client: Client, live: Live, shards: int) -> Iterator[_Work]:
         fed = _predicts(settings) and settings.process.shed and not _federated(settings)
         feed = Feed(names.partition(number), FEED_BYTES // shards) if fed else None
         # A replay has what was recorded, and not what came later.
-        begin = partial(given, number) if settings.process.shed else None
+        begin = facts.SharedRead(partial(given, number)) if settings.process.shed else None
         task = Task(name, names.telemetry, subjects(names, number), feed=feed, given=begin)
         yield _Work(task, folding.partition(settings, number, memo), batches(name))
         if _predicts(settings):

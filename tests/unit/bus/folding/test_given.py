@@ -81,3 +81,22 @@ async def test_facts_of_a_partition_are_the_newest_of_its_own_nodes_and_pods(cli
         subjects = [subject for subject, _ in facts]
         own = [NAMES.part(number, kind, token(NODE)) for kind in ("nodefacts", "podfacts")]
         assert subjects == (own if number == partition(token(NODE), 3) else [])
+
+
+async def test_tasks_that_wait_for_facts_together_share_a_read_and_a_later_task_reads_what_is_there_then() -> None:
+    reads = 0
+
+    async def read() -> given.Facts:
+        nonlocal reads
+        reads += 1
+        number = reads
+        await asyncio.sleep(0.01)
+        return [("subject", b"%d" % number)]
+
+    shared = given.SharedRead(read)
+    assert list(await asyncio.gather(shared(), shared())) == [[("subject", b"1")]] * 2
+    assert await shared() == [("subject", b"2")]
+    first, second = asyncio.create_task(shared()), asyncio.create_task(shared())
+    await asyncio.sleep(0)
+    first.cancel()
+    assert await second == [("subject", b"4")]

@@ -139,6 +139,11 @@ def test_every_object_of_the_cluster_that_a_page_names_is_in_the_manifests(page:
 
 
 @BY_PAGE
+def test_what_a_server_reads_again_every_server_reads_again(page: Path) -> None:
+    assert re.findall(r"exec \S*nats-\d.* --signal reload", code(page)) == []
+
+
+@BY_PAGE
 def test_every_value_of_the_chart_that_a_page_sets_is_in_the_chart(page: Path) -> None:
     values = yaml.safe_load((ROOT / "deploy" / "helm" / "spazio" / "values.yaml").read_text())
     for path in re.findall(r"--set '?([\w.]+)=", code(page)):

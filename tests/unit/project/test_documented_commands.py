@@ -15,7 +15,7 @@ from tests.support.project.documents import CURRENT, ROOT
 
 BY_PAGE = pytest.mark.parametrize("page", CURRENT, ids=documents.name)
 # Options of other programs that sentences name.
-FOREIGN = {"--js-domain", "--set", "--status-taint"}
+FOREIGN = {"--js-domain", "--reuse-values", "--set", "--status-taint"}
 PLACEHOLDER = re.compile(r"[A-Z]{3,}|[<>…*]")
 # Benchmarks and programs of tests have options, too.
 PROGRAMS = [path.read_text() for folder in ("benchmarks", "tests/e2e") for path in (ROOT / folder).rglob("*.py")]
@@ -141,6 +141,11 @@ def test_every_object_of_the_cluster_that_a_page_names_is_in_the_manifests(page:
 @BY_PAGE
 def test_what_a_server_reads_again_every_server_reads_again(page: Path) -> None:
     assert re.findall(r"exec \S*nats-\d.* --signal reload", code(page)) == []
+
+
+@BY_PAGE
+def test_no_page_upgrades_with_the_values_of_an_old_chart(page: Path) -> None:
+    assert "--reuse-values" not in "\n".join(documents.scripts(page.read_text()))
 
 
 @BY_PAGE

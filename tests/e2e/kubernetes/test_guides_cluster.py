@@ -24,9 +24,9 @@ from tests.support.project.documents import CURRENT, ROOT
 
 RUN = "run in a cluster"
 MISSING = kwokctl.MISSING or missing("helm")
-INSTALL, GUIDE, HELM, OVERLAYS = (
+INSTALL, GUIDE, HELM, OVERLAYS, BACKUP = (
     *("deploy/kubernetes/README.md", "docs/kubernetes.md"),
-    *("deploy/helm/README.md", "deploy/kustomize/README.md"),
+    *("deploy/helm/README.md", "deploy/kustomize/README.md", "docs/backup.md"),
 )
 NODE = "node-000000"
 METRICS = "spazio_govern_pods 0\n"
@@ -85,7 +85,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     shutil.copytree(ROOT / "deploy", tmp_path / "deploy")
     (tmp_path / "pages").mkdir()
     (tmp_path / "pages" / "metrics").write_text(METRICS)
-    (tmp_path / "volumes.json").write_text(volumes(10))
+    (tmp_path / "volumes.json").write_text(volumes(20))
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path / "pages"))
     with (
         http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as pages,
@@ -102,7 +102,8 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 def scripts() -> dict[str, str]:
     """Return what is typed, by what it is, in an order in which each finds what it needs."""
     *install, remove = blocks(INSTALL)
-    small, production, routes = blocks(OVERLAYS)
+    small, production, routes, change = blocks(OVERLAYS)
+    save, restore = blocks(BACKUP)
     again = "kubectl apply -f deploy/kubernetes/"
     return {
         "a cluster": f"""
@@ -115,12 +116,20 @@ def scripts() -> dict[str, str]:
             kubectl create namespace spazio-agents
             kubectl -n spazio-agents create secret generic spazio-node-credentials""",
         INSTALL: "\n".join(install),
+        "what is saved": f"{again}; kubectl -n spazio rollout status deployment/spazio-history",
+        BACKUP: save,
+        "its node": """
+            for name in history backup; do
+              kubectl -n spazio get pods -l app.kubernetes.io/name=spazio-$name -o jsonpath='{..nodeName}{"\\n"}'
+            done""",
+        "a restore": restore,
         "a full cluster": f"{again}; kubectl taint nodes --all spazio.io/full:NoSchedule",
         GUIDE: "\n".join(blocks(GUIDE)),
         "the last section": remove,
         "small": small,
-        "its end": "kubectl -n spazio delete statefulsets,deployments,persistentvolumeclaims --all",
-        "production": f"{production}\n{routes}",
+        "the servers' password": routes,
+        "another overlay": change,
+        "production": production,
     }
 
 
@@ -134,6 +143,8 @@ def test_every_command_for_a_cluster_succeeds(folder: Path) -> None:
     printed = dict(zip(typed, shell.typed(typed.values(), folder, environ, seconds=300), strict=True))
     assert "STATUS: deployed" in printed[HELM]
     assert "successfully rolled out" in printed[INSTALL]
+    history, backup = printed["its node"].split()
+    assert history == backup
     assert "governor.started" in printed[GUIDE]
     assert METRICS in printed[GUIDE]
     assert "registry.example/spazio@sha256:" in (folder / "deploy" / "kubernetes" / "extender.yaml").read_text()
@@ -141,4 +152,4 @@ def test_every_command_for_a_cluster_succeeds(folder: Path) -> None:
 
 def test_every_page_with_commands_for_a_cluster_is_in_the_order() -> None:
     pages = {documents.name(page) for page in CURRENT if blocks(documents.name(page))}
-    assert pages == {INSTALL, GUIDE, HELM, OVERLAYS}
+    assert pages == {INSTALL, GUIDE, HELM, OVERLAYS, BACKUP}

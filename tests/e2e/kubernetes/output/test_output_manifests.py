@@ -14,7 +14,7 @@ async def test_the_api_server_takes_every_manifest_without_a_field_that_it_does_
     plane: ControlPlane, kubectl: Kubectl
 ) -> None:
     names = sorted(str(path.relative_to(MANIFESTS)) for path in MANIFESTS.rglob("*.yaml"))
-    assert len(names) == 24
+    assert len(names) == 25
     for thing in documents("namespace.yaml"):
         await put(kubectl, thing)
     for name in names:

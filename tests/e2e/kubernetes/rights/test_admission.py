@@ -159,8 +159,8 @@ async def test_no_component_changes_anything_else_of_an_object_that_it_may_patch
 def pods() -> dict[str, dict[str, Any]]:
     """Return a pod of each workload."""
     result = {}
-    for path in sorted(MANIFESTS.glob("*.yaml")):
-        for thing in documents(path.name):
+    for path in [*sorted(MANIFESTS.glob("*.yaml")), MANIFESTS / "examples" / "backup.yaml"]:
+        for thing in documents(str(path)):
             if "template" in (thing.get("spec") or {}):
                 name, template = thing["metadata"]["name"], copy.deepcopy(thing["spec"]["template"])
                 mounted = {volume["name"] for volume in template["spec"].get("volumes", ())}
@@ -192,7 +192,7 @@ async def test_every_pod_is_admitted_where_it_belongs_and_the_agent_nowhere_else
     shared: ControlPlane, cluster: Kubectl
 ) -> None:
     every = pods()
-    assert len(every) == 10
+    assert len(every) == 11
     for name, pod in every.items():
         assert await create(shared, pod, pod["metadata"]["namespace"]) == "", name
     assert "restricted" in await create(shared, every["spazio-agent"], "spazio")

@@ -10,19 +10,22 @@ import yaml  # type: ignore[import-untyped]
 from kube import node
 from processors.prediction.tier import priority
 from processors.prediction.tier.priority import Priority
+from schemas import role
 from schemas import settings as all_settings
 from schemas.messages.base import RELEASE
 from spazio.credentials import kubernetes, node_secret
 
 ROOT = Path(__file__).parents[4]
 MANIFESTS = ROOT / "deploy" / "kubernetes"
-FILES = sorted(set(MANIFESTS.rglob("*.yaml")) - set((MANIFESTS / "examples").iterdir()))  # those are workloads of users
+EXAMPLES = MANIFESTS / "examples"  # workloads of users, but for the backup
+FILES = sorted(set(MANIFESTS.rglob("*.yaml")) - set(EXAMPLES.iterdir()) | {EXAMPLES / "backup.yaml"})
 THINGS = [(path.name, thing) for path in FILES for thing in yaml.safe_load_all(path.read_text()) if thing]
 WORKLOADS: dict[str, dict[str, Any]] = {
     thing["metadata"]["name"].removeprefix("spazio-"): thing
     for _, thing in THINGS
     if "template" in (thing.get("spec") or {})
 }
+BACKUP = "backup"  # a Job: nothing asks it
 GOVERN = "govern"  # the one exception: optional, and it writes cgroups, whose files are root's
 PODS: dict[str, dict[str, Any]] = {name: thing["spec"]["template"]["spec"] for name, thing in WORKLOADS.items()}
 
@@ -51,7 +54,7 @@ def test_no_pod_can_do_more_than_its_work(name: str) -> None:
         assert (own["allowPrivilegeEscalation"], own["readOnlyRootFilesystem"]) == (False, True)
         assert own["capabilities"] == {"drop": ["ALL"]}
         assert {"cpu", "memory"} <= each["resources"]["requests"].keys()
-    assert {"readinessProbe", "livenessProbe", "startupProbe"} <= container.keys()
+    assert name == BACKUP or {"readinessProbe", "livenessProbe", "startupProbe"} <= container.keys()
     hosts = {volume["name"] for volume in pod["volumes"] if "hostPath" in volume}
     written = {mount["name"] for mount in container["volumeMounts"] if not mount.get("readOnly")} & hosts
     assert written == ({"cgroup", "journal"} if name == GOVERN else set())
@@ -79,7 +82,7 @@ def test_every_account_and_volume_and_setting_that_is_named_is_there() -> None:
 
 
 def test_the_priorities_of_the_examples_are_those_of_their_tiers() -> None:
-    examples = [yaml.safe_load_all(path.read_text()) for path in sorted((MANIFESTS / "examples").iterdir())]
+    examples = [yaml.safe_load_all(path.read_text()) for path in sorted(EXAMPLES.iterdir())]
     classes = {
         thing["metadata"]["name"].removeprefix("spazio-"): priority.of({}, thing["value"], None)
         for things_of_one in examples
@@ -158,7 +161,8 @@ def test_each_workload_mounts_its_own_secret_and_no_other(name: str) -> None:
         # The server knows public keys only; the agent has what its init container took.
         assert secrets == {}
         return
-    assert secrets["credentials"] == {"secretName": f"spazio-{name}-credentials", "defaultMode": 0o440}
+    own = role.ADMIN if name == BACKUP else name
+    assert secrets["credentials"] == {"secretName": f"spazio-{own}-credentials", "defaultMode": 0o440}
     assert set(secrets) == {"credentials"} | ({"tls"} if name in ("extender", "kubernetes") else set())
     assert [volume for volume, secret in secrets.items() if "optional" in secret] == ["tls"] * (name == "kubernetes")
     assert PODS[name]["securityContext"]["fsGroup"] == 10001  # without it the file is root's alone
@@ -220,7 +224,7 @@ def ports(rules: list[dict[str, Any]]) -> set[int]:
 def test_each_workload_is_reached_by_and_reaches_what_it_needs(name: str) -> None:
     policy = policies()[name]
     assert policy["policyTypes"] == ["Ingress", "Egress"]
-    ingress, egress = policy["ingress"], policy.get("egress", [])
+    ingress, egress = policy.get("ingress", []), policy.get("egress", [])
     for rule in (*ingress, *egress):
         assert rule.get("from") or rule.get("to")  # an empty list means everybody
         assert rule["ports"]
@@ -235,7 +239,7 @@ def test_each_workload_is_reached_by_and_reaches_what_it_needs(name: str) -> Non
         return
     speaks = PODS[name]["serviceAccountName"] != "spazio-none"
     assert ports(egress) == {4222, 53} | ({443, 6443} if speaks else set())
-    assert ports(ingress) == {9470} | ({8800} if name == "extender" else set())
+    assert ports(ingress) == {BACKUP: set(), "extender": {8800, 9470}}.get(name, {9470})
     wide = [peer for rule in (*ingress, *egress) for peer in rule.get("from", rule.get("to")) if "ipBlock" in peer]
     # Your control plane, and the DNS cache of a node.
     assert {peer["ipBlock"]["cidr"] for peer in wide} <= {"192.0.2.1/32", "169.254.20.10/32"}
@@ -268,6 +272,17 @@ def test_the_rights_to_patch_and_to_request_tokens_are_narrowed_by_admission() -
     }
     assert {name for _, name in accounts} == {"spazio-agent", "spazio-extender", "spazio-kubernetes"}
     assert all(f'"system:serviceaccount:{space}:{name}"' in conditions for space, name in accounts)
+
+
+def test_a_backup_runs_where_the_history_does_and_a_restore_without_one() -> None:
+    (term,) = PODS[BACKUP]["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    ((choice),) = term["labelSelector"]["matchExpressions"]
+    # A pod that its own term chooses may be the first on a node.
+    assert choice == {"key": "app.kubernetes.io/name", "operator": "In", "values": ["spazio-history", "spazio-backup"]}
+    labels = [WORKLOADS[name]["spec"]["template"]["metadata"]["labels"] for name in ("history", BACKUP)]
+    assert [each["app.kubernetes.io/name"] for each in labels] == choice["values"]
+    volume = {"name": "history", "persistentVolumeClaim": {"claimName": "spazio-history"}}
+    assert all(volume in PODS[name]["volumes"] for name in ("history", BACKUP))
 
 
 def test_what_placement_depends_on_tolerates_the_taint_of_full_nodes() -> None:

@@ -148,6 +148,17 @@ def test_a_nats_server_outside_is_reached_at_its_port_by_all_that_speak_with_one
         assert {"ipBlock": {"cidr": "10.0.0.9/32"}} in rule["to"], name
 
 
+@pytest.mark.parametrize(("profile", "size"), [("standard", ""), ("small", ""), ("production", ""), ("small", "7Gi")])
+def test_the_history_is_limited_to_what_its_volume_holds(profile: str, size: str) -> None:
+    result = rendered(profile=profile, components={"history": {"storage": {"size": size}} if size else {}})
+    claim = result["PersistentVolumeClaim", "spazio", "spazio-history"]["spec"]["resources"]["requests"]["storage"]
+    limit = result["ConfigMap", "spazio", "spazio"]["data"]["SPAZIO_HISTORY_MAX_BYTES"]
+    assert limit == str((int(claim.removesuffix("Gi")) << 30) * 8 // 10)
+    own = {"SPAZIO_HISTORY_MAX_BYTES": "5"}
+    result = rendered(settings=own, components={"history": {"storage": {"size": "7Gi"}}})
+    assert result["ConfigMap", "spazio", "spazio"]["data"].items() >= own.items()
+
+
 def test_volumes_have_the_size_and_class_that_is_asked_for() -> None:
     storage = {"storage": {"size": "7Gi", "className": "fast"}}
     result = rendered(components={"nats": storage, "history": storage})

@@ -75,6 +75,12 @@ yes
 {{- end -}}
 {{- end -}}
 
+{{- /* Bytes of a volume of a size that may be used: 80 %. */ -}}
+{{- define "spazio.used" -}}
+{{- $units := dict "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 -}}
+{{- div (mul (regexFind "^[0-9]+" .) (get $units (regexFind "[A-Z]i$" .)) 8) 10 -}}
+{{- end -}}
+
 {{- /* Puts size and class into a claim; changes the object. */ -}}
 {{- define "spazio.claim" -}}
 {{- with .storage.size -}}{{- $_ := set $.object.spec.resources.requests "storage" . -}}{{- end -}}

@@ -142,7 +142,8 @@ async def keep(client: Connection, settings: Settings, health: Health, *, ensure
 def _no_room(wanted: api.StreamConfig) -> NoRoom:
     return NoRoom(
         f"the NATS server has no room for stream {wanted.name} of {wanted.max_bytes} bytes: free disk space, "
-        "or set nats telemetry_max_bytes, estimates_max_bytes and the other *_max_bytes lower"
+        "raise max_file_store in its configuration, or set nats telemetry_max_bytes, estimates_max_bytes and the "
+        "other *_max_bytes lower"
     )
 
 

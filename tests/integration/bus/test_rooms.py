@@ -44,6 +44,14 @@ async def test_a_server_of_an_earlier_version_keeps_what_it_has_and_gets_a_strea
         assert (await client.jetstream().publish(NAMES.of("decision", "a", "b"), b"")).stream == NAMES.events
 
 
+async def test_a_stream_that_is_larger_than_the_server_may_store_is_refused_with_all_remedies(
+    settings: Settings,
+) -> None:
+    async with connection.connect(settings, "test") as client:
+        with pytest.raises(stream.NoRoom, match=r"max_file_store.*telemetry_max_bytes"):
+            await stream.ensure(client, smaller(settings, telemetry_max_bytes=1 << 50))
+
+
 async def test_a_flood_of_dead_letters_evicts_no_decision(settings: Settings) -> None:
     settings = smaller(settings, dead_max_bytes=1 << 20, events_max_bytes=1 << 20)
     async with connection.connect(settings, "test") as client:

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -122,18 +123,26 @@ def test_a_component_can_be_changed_alone() -> None:
 
 
 def test_settings_reach_all_components_and_addresses_all_policies() -> None:
-    result = changed(
-        {"settings": {"SPAZIO_LOG_LEVEL": "debug"}, "controlPlane": {"cidrs": ["10.0.0.1/32", "10.0.0.2/32"]}}
-    )
+    own = {"SPAZIO_LOG_LEVEL": "debug"}
+    result = changed({"settings": own, "controlPlane": {"cidrs": ["10.0.0.1/32", "10.0.0.2/32"]}})
     policies = {key[2] for key in result if key[0] == "NetworkPolicy"}
     assert policies == {"spazio-agent", "spazio-extender", "spazio-kubernetes", "spazio-watch"}
     settings = [after["data"]["SPAZIO_LOG_LEVEL"] for key, (_, after) in result.items() if key[0] == "ConfigMap"]
     assert settings == ["debug", "debug"]
-    assert len(result) == 6
+    assert len([key for key in result if key[0] not in ("Deployment", "DaemonSet")]) == 6
     for key in result:
         if key[0] == "NetworkPolicy":
             assert "192.0.2.1" not in yaml.safe_dump(result[key][1])
             assert "10.0.0.2/32" in yaml.safe_dump(result[key][1])
+
+
+def test_pods_that_read_a_setting_at_their_start_start_again_with_another_one() -> None:
+    values = [_standard(), *(rendered(settings={"SPAZIO_LOG_LEVEL": level}) for level in ("debug", "info"))]
+    for key in (key for key in _standard() if key[0] in ("Deployment", "DaemonSet")):
+        notes = [result[key]["spec"]["template"]["metadata"]["annotations"] for result in values]
+        assert len({each.pop("spazio.settings", None) for each in notes}) == 3
+        assert values[0][key] == values[1][key] == values[2][key]
+    assert values[0][NATS] == values[1][NATS]
 
 
 def test_a_nats_server_outside_is_reached_at_its_port_by_all_that_speak_with_one() -> None:
@@ -165,6 +174,20 @@ def test_volumes_have_the_size_and_class_that_is_asked_for() -> None:
     (claim,) = result[NATS]["spec"]["volumeClaimTemplates"]
     for spec in (claim["spec"], result["PersistentVolumeClaim", "spazio", "spazio-history"]["spec"]):
         assert (spec["resources"]["requests"]["storage"], spec["storageClassName"]) == ("7Gi", "fast")
+
+
+def test_the_server_may_use_what_its_volume_holds() -> None:
+    for profile in ("standard", "production"):
+        result = rendered(profile=profile, components={"nats": {"storage": {"size": "50Gi"}}})
+        before, after = (each["ConfigMap", "spazio", "spazio-nats"]["data"] for each in (built(profile), result))
+        given = re.sub("max_file_store: .*", f"max_file_store: {40 << 30}", before["spazio.conf"])
+        assert after == {"spazio.conf": given}
+
+
+def test_the_only_extender_does_not_hold_up_a_drain() -> None:
+    result = changed({"components": {"extender": {"replicas": 1}}})
+    budget = result["PodDisruptionBudget", "spazio", "spazio-extender"][1]
+    assert (budget["spec"]["minAvailable"], len(result)) == (0, 2)
 
 
 @pytest.mark.parametrize("name", ["agent", "cache", "extender", "history", "kubernetes", "metrics", "nats", "process"])

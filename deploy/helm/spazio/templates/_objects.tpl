@@ -45,7 +45,8 @@ yes
 {{- end -}}
 {{- end -}}
 
-{{- /* Puts the values of a component into its Deployment, StatefulSet or DaemonSet; changes the object. */ -}}
+{{- /* Puts the values of a component into its Deployment, StatefulSet or DaemonSet; changes the object. Pods read their ConfigMap at their
+   start, so the settings of all that are given are in an annotation, with which they start again. */ -}}
 {{- define "spazio.workload" -}}
 {{- $values := .values -}}
 {{- $pod := .object.spec.template.spec -}}
@@ -55,6 +56,11 @@ yes
 {{- range concat $pod.containers ($pod.initContainers | default list) -}}{{- $_ := set . "image" $image -}}{{- end -}}
 {{- end -}}
 {{- with $values.replicas -}}{{- $_ := set $.object.spec "replicas" . -}}{{- end -}}
+{{- if and .shared (ne .component "nats") -}}
+{{- $metadata := .object.spec.template.metadata -}}
+{{- $checksum := dict "spazio.settings" (.shared | toJson | sha256sum) -}}
+{{- $_ := set $metadata "annotations" (merge $checksum ($metadata.annotations | default dict)) -}}
+{{- end -}}
 {{- with $values.resources -}}{{- $_ := set $container "resources" (mergeOverwrite $container.resources .) -}}{{- end -}}
 {{- with $values.nodeSelector -}}{{- $_ := set $pod "nodeSelector" . -}}{{- end -}}
 {{- with $values.tolerations -}}{{- $_ := set $pod "tolerations" (concat ($pod.tolerations | default list) .) -}}{{- end -}}

@@ -3,7 +3,7 @@
 # packages, and the wheels that the Dockerfile then installs from. CI runs it, and so may you:
 #
 #   deploy/offline.sh            # as root; needs mmdebstrap, busybox-static, docker, and the virtual environment
-#   BASE_IMAGE=spazio-base:local SPAZIO_NATS_IMAGE=spazio-nats:local docker compose up --build
+#   printf '%s\n' BASE_IMAGE=spazio-base:local SPAZIO_NATS_IMAGE=spazio-nats:local >> .env && docker compose up --build
 #
 # Existing results are kept: remove `wheelhouse`, or an image, to rebuild it.
 set -euo pipefail

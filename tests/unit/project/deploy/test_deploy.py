@@ -9,6 +9,7 @@ import yaml  # type: ignore[import-untyped]
 from bus import layout, server
 from schemas import settings as all_settings
 from schemas.settings import Settings
+from tests.support.project.documents import CURRENT
 
 ROOT = Path(__file__).parents[4]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -77,6 +78,13 @@ def test_the_compose_file_is_one_that_old_and_new_versions_read() -> None:
     assert {name for name in top if not name.startswith("x-")} == {"services", "volumes", "networks"}
     for newer in ("develop:", "include:", "!reset", "!override", "start_interval", "required:"):
         assert newer not in text
+
+
+def test_every_command_for_the_stack_reads_the_same_variables_and_files() -> None:
+    texts = [path.read_text() for path in (*CURRENT, ROOT / "docker-compose.yml", *(ROOT / "deploy").glob("*.*"))]
+    assert [match for text in texts for match in re.findall(r"\w+=\S+[ \\\n#]+docker[ -]compose\b.*", text)] == []
+    assert [match for text in texts for match in re.findall(r"docker[ -]compose -f.*", text)] == []
+    assert "/.env" in lines((ROOT / ".gitignore").read_text())
 
 
 def test_the_agent_of_the_stack_reaches_the_server_and_no_other_service() -> None:

@@ -1,6 +1,7 @@
 """What the images and the compose stack are made of agrees with what it is taken from."""
 
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -38,6 +39,20 @@ def test_images_are_built_from_every_package_of_the_project_and_nothing_else() -
     shown = {line.strip("!/") for line in lines((ROOT / ".dockerignore").read_text()) if line.startswith("!")}
     assert {path for path in shown if (ROOT / path / "__init__.py").exists()} == packages
     assert "*" in lines((ROOT / ".dockerignore").read_text())
+
+
+def test_images_have_code_that_their_users_can_read_also_of_a_checkout_with_a_strict_umask(tmp_path: Path) -> None:
+    stage = (ROOT / "deploy/Dockerfile").read_text().partition(" AS code\n")[2].partition("\nFROM ")[0]
+    command = stage.partition("\nRUN ")[2].replace("\\\n", "")
+    folder = tmp_path / "schemas"
+    folder.mkdir(mode=0o700)
+    (folder / "a.py").touch(0o600)
+    tmp_path.chmod(0o700)
+    subprocess.run(["sh", "-c", f"umask 022\n{command}"], cwd=tmp_path, check=True)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path, *tmp_path.rglob("*"))}
+    assert {mode for name, mode in modes.items() if "." not in name} == {0o755}
+    assert {mode for name, mode in modes.items() if "." in name} == {0o644}
+    assert len(modes) == 5
 
 
 def test_the_server_of_the_stack_is_configured_as_the_embedded_one(tmp_path: Path) -> None:

@@ -11,12 +11,13 @@ GO_BUILD := @command -v go >/dev/null || { echo 'kube-tools needs Go 1.26.3 or n
 .PHONY: install up test test-all test-slow test-slow-processors test-slow-others check format bench evaluate evaluate-truth peers audit release-check site pins docs digests kube-tools clean
 .DEFAULT_GOAL := install
 
+# A path with a space cannot stand after `#!`, so sh starts Python, as in scripts that pip makes.
 .venv/.run: requirements.txt pyproject.toml
 	@test -n "$(PYTHON)" || { echo "spazio needs Python 3.11 or newer with its venv module (Debian: apt-get install python3-venv); or name one: make PYTHON=/path/to/python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
 	@echo '$(CURDIR)' > .venv/lib/$$(ls .venv/lib | grep ^python | head -n 1)/site-packages/spazio.pth
-	@printf '#!%s\nimport sys\nfrom spazio.__main__ import main\nsys.exit(main())\n' '$(CURDIR)/$(BIN)/python' > $(BIN)/spazio && chmod +x $(BIN)/spazio && ln -sf spazio $(BIN)/kubectl-spazio
+	@printf '%s\n' '#!/bin/sh' "'''exec' \"$(CURDIR)/$(BIN)/python\" \"\$$0\" \"\$$@\"" "' '''" 'import sys' 'from spazio.__main__ import main' 'sys.exit(main())' > $(BIN)/spazio && chmod +x $(BIN)/spazio && ln -sf spazio $(BIN)/kubectl-spazio
 	@touch $@
 
 .venv/.dev: requirements-dev.txt .venv/.run
@@ -108,9 +109,9 @@ pins:
 	uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header --no-annotate --extra processors --group peers --constraint requirements.txt pyproject.toml -o requirements-peers.txt
 kube-tools: .tools/kube/.built
 .tools/kube/.built: $(KUBE)/go.mod $(KUBE)/go.sum
-	$(GO_BUILD) -o $(CURDIR)/.tools/kube/etcd go.etcd.io/etcd/server/v3
-	$(GO_BUILD) -o $(CURDIR)/.tools/kube/karpenter sigs.k8s.io/karpenter/kwok
-	$(GO_BUILD) -o $(CURDIR)/.tools/kube/ $$(go -C $(KUBE) list tool | grep -v -e ^go.etcd.io/etcd/server/ -e ^sigs.k8s.io/karpenter/)
+	$(GO_BUILD) -o '$(CURDIR)/.tools/kube/etcd' go.etcd.io/etcd/server/v3
+	$(GO_BUILD) -o '$(CURDIR)/.tools/kube/karpenter' sigs.k8s.io/karpenter/kwok
+	$(GO_BUILD) -o '$(CURDIR)/.tools/kube/' $$(go -C $(KUBE) list tool | grep -v -e ^go.etcd.io/etcd/server/ -e ^sigs.k8s.io/karpenter/)
 	@folder=$$(go -C $(KUBE) list -m -f '{{.Dir}}' sigs.k8s.io/karpenter) && install -m 644 -D -t .tools/kube/karpenter-crds $$folder/pkg/apis/crds/*.yaml $$folder/kwok/apis/crds/*.yaml
 	@touch $@
 clean:

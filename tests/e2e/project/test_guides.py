@@ -44,17 +44,18 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
 @pytest.fixture
 def checkout(tmp_path: Path, running: Up) -> Path:
-    """A folder with what a page finds in a checkout: `deploy`, on free ports, and programs."""
-    programs = tmp_path / "bin"
-    programs.mkdir()
+    """A folder with what a page finds in a checkout: `deploy`, on free ports, and programs; its path has a space."""
+    folder = tmp_path / "a checkout"
+    programs = folder / "bin"
+    programs.mkdir(parents=True)
     (programs / "spazio").write_text(PROGRAM.format(python=sys.executable))
     (programs / "spazio").chmod(0o755)
     (programs / "nats-server").symlink_to(server.find().path)
-    (tmp_path / ".venv").symlink_to(tmp_path)
-    shutil.copytree(ROOT / "deploy", tmp_path / "deploy")
+    (folder / ".venv").symlink_to(folder)
+    shutil.copytree(ROOT / "deploy", folder / "deploy")
     (pod,) = re.findall(r"<<'POD'\n(.*?)^POD$", (ROOT / "docs" / "tutorial.md").read_text(), re.DOTALL | re.MULTILINE)
-    (tmp_path / "pod.yaml").write_text(pod)
-    return tmp_path
+    (folder / "pod.yaml").write_text(pod)
+    return folder
 
 
 def moved(text: str, ports: dict[str, str]) -> str:

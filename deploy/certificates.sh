@@ -42,8 +42,11 @@ sign() {
 
 if [ ! -e ca.crt ]; then
   key ca.key
-  openssl req -x509 -new -key ca.key -subj /O=spazio/CN=spazio-authority -days "$((days * 4))" -out ca.crt \
-    -addext basicConstraints=critical,CA:TRUE -addext keyUsage=critical,keyCertSign,cRLSign
+  # OpenSSL 1.1.1 puts extensions of the command line beside those of the system's configuration, and Go refuses one that is there twice.
+  printf '%s\n' '[req]' distinguished_name=subject x509_extensions=authority '[subject]' '[authority]' subjectKeyIdentifier=hash \
+    basicConstraints=critical,CA:TRUE keyUsage=critical,keyCertSign,cRLSign >ca.ext
+  openssl req -x509 -new -config ca.ext -key ca.key -subj /O=spazio/CN=spazio-authority -days "$((days * 4))" -out ca.crt
+  rm ca.ext
 fi
 sign server serverAuth,clientAuth "subjectAltName=$alternatives"
 sign client clientAuth ""

@@ -1,5 +1,6 @@
 """`deploy/certificates.sh` makes certificates that servers and clients take, and others are refused."""
 
+import os
 import shutil
 import ssl
 import subprocess
@@ -13,8 +14,22 @@ SCRIPT = Path(__file__).parents[4] / "deploy" / "certificates.sh"
 NAMES = ("spazio-extender.spazio.svc", "127.0.0.1", "::1")
 
 
-def make(folder: Path, *names: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([SCRIPT, folder, *names], capture_output=True, text=True, check=False, timeout=20)
+# As the configuration that OpenSSL has of its own, and one extension by which it is seen.
+CONFIGURATION = """\
+[req]
+distinguished_name = subject
+x509_extensions = v3_ca
+[subject]
+[v3_ca]
+subjectKeyIdentifier = hash
+basicConstraints = critical, CA:true
+nsComment = theirs
+"""
+
+
+def make(folder: Path, *names: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    own = {**os.environ, **environ}
+    return subprocess.run([SCRIPT, folder, *names], env=own, capture_output=True, text=True, check=False, timeout=20)
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +76,18 @@ def test_files_are_their_owners_and_stay_when_it_runs_again(folder: Path) -> Non
     assert all(path.stat().st_mode & 0o077 == 0 for path in (folder, *folder.iterdir()))
     assert make(folder, "another.example").returncode == 0
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+def test_the_authority_has_each_extension_once_whatever_openssl_is_configured_to_add(tmp_path: Path) -> None:
+    (tmp_path / "openssl.cnf").write_text(CONFIGURATION)
+    done = make(tmp_path / "made", *NAMES, OPENSSL_CONF=str(tmp_path / "openssl.cnf"))
+    assert done.returncode == 0, done.stderr
+    show = ["openssl", "x509", "-in", str(tmp_path / "made" / "ca.crt"), "-noout", "-text"]
+    text = subprocess.run(show, capture_output=True, text=True, check=True).stdout
+    assert [text.count(name) for name in ("Basic Constraints", "Key Usage", "Subject Key Identifier")] == [1, 1, 1]
+    assert "theirs" not in text
+    shake(*contexts(tmp_path / "made", presented=True), NAMES[0])
 
 
 def test_without_names_it_says_how_it_is_used(tmp_path: Path) -> None:

@@ -20,7 +20,13 @@ from sinks.dashboard.history import History, Unanswerable
 from sinks.period import Period
 
 _STATIC = Path(__file__).with_name("static")
-_SCRIPTS = ("base/format.js", "base/dom.js", "chart/chart.js", "recorder.js")  # each may use those before it
+_SCRIPTS = (
+    "base/format.js",
+    "base/dom.js",
+    "chart/chart.js",
+    "chart/gap.js",
+    "recorder.js",
+)  # each may use those before it
 _STYLES = ("vendor/uPlot.min.css", "style.css")
 _MODULE = re.compile(r"^import .*;\n|^export (?=const|function|class|let)", re.MULTILINE)
 

@@ -148,6 +148,7 @@ class Dashboard:
             {
                 "prefix": settings.prefix,
                 "expirySeconds": settings.cache.expiry_seconds,
+                "reportSeconds": max(settings.estimate.report_seconds, settings.reject.report_seconds),
                 "slowdown": settings.slowdown,
                 "host": settings.sample.node_name,
                 "now": time.time(),

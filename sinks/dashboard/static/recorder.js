@@ -3,8 +3,8 @@
 import { amount, clock, counted, moment, percent, resource, whole } from "./base/format.js";
 import { h, replace, table } from "./base/dom.js";
 import { Chart } from "./chart/chart.js";
+import { SILENT_SECONDS, gapped } from "./chart/gap.js";
 
-const SILENT_SECONDS = 6; // nodes report at least every four seconds
 const ROWS = 200;
 const LEAST_ROW = 3;
 const MOST_ROW = 18;
@@ -94,7 +94,8 @@ function record(main, recording) {
       if (!part) return;
       const chart = new Chart(plots.appendChild(h("figure", {})), { title, format, series, brush: range, shade: () => churning(node), ...options });
       state.charts.push(chart);
-      chart.data = gapped(part, names);
+      const { times, values } = gapped({ times: part.steps.map((at) => at * recording.step), values: names.map((name) => part[name]) }, recording.step);
+      chart.data = [times.map((time) => recording.from + time), ...values];
     };
     add(node.availability, ["upper", "lower", "available"], "Pods that fit", (value) => amount(value),
       [{ label: "at most", colour: "band", width: 1, band: 1 }, { label: "at least", colour: "band", width: 1 }, { label: "expected", colour: "c1", width: 2 }]);
@@ -116,21 +117,6 @@ function record(main, recording) {
     if (!availability) return [];
     const time = (step) => recording.from + step * recording.step;
     return availability.steps.flatMap((step, at) => (availability.churn[at] ? [[time(step), time(step + 1)]] : []));
-  }
-
-  // Times and columns, with a gap where the node was silent.
-  function gapped(part, names) {
-    const columns = [[], ...names.map(() => [])];
-    const most_ = Math.max(1, Math.ceil(SILENT_SECONDS / recording.step));
-    part.steps.forEach((step, at) => {
-      if (at && step - part.steps[at - 1] > most_) {
-        columns[0].push(recording.from + (part.steps[at - 1] + 1) * recording.step);
-        names.forEach((_, column) => columns[column + 1].push(null));
-      }
-      columns[0].push(recording.from + step * recording.step);
-      names.forEach((name, column) => columns[column + 1].push(part[name][at]));
-    });
-    return columns;
   }
 
   addEventListener("resize", () => { for (const chart of state.charts) chart.size(); });

@@ -15,7 +15,7 @@ from schemas.settings import Settings
 from schemas.subject import Names
 from sinks.history import view
 from tests.support.dashboard.browsing import CHROMIUM, opened
-from tests.support.dashboard.pages import served
+from tests.support.dashboard.pages import rows, served
 from tests.support.history import record
 from tests.support.processors import telemetry
 
@@ -43,6 +43,22 @@ STACK = """async ([past, live, low, high]) => {
   stack.remember(past);
   for (const [t, used] of live) stack.add(t, used);
   return stack.within(low, high);
+}"""
+
+
+# Whether a chart has pixels of a colour between two shares of its width.
+PAINTED = """(figure, [colour, from, to]) => {
+  const canvas = figure.querySelector("canvas");
+  const hex = getComputedStyle(document.documentElement).getPropertyValue(`--${colour}`).trim();
+  const wanted = [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+  const { left, width } = figure.querySelector(".u-over").getBoundingClientRect();
+  const scale = canvas.width / canvas.getBoundingClientRect().width;
+  const x = (share) => Math.round((left - canvas.getBoundingClientRect().left + share * width) * scale);
+  const { data } = canvas.getContext("2d").getImageData(x(from), 0, x(to) - x(from), canvas.height);
+  for (let at = 0; at < data.length; at += 4) {
+    if (data[at + 3] > 100 && wanted.every((value, channel) => Math.abs(data[at + channel] - value) < 5)) return true;
+  }
+  return false;
 }"""
 
 
@@ -85,14 +101,14 @@ async def test_history_fills_a_pause_of_live_values_and_a_clock_that_goes_back_r
 async def test_the_largest_classes_are_stacked_and_all_others_are_one(
     browser: Browser, client: Client, settings: Settings
 ) -> None:
-    past = [{"t": 0, "who": f"c{number}", "cores": 10 - number} for number in range(7)]
-    past += [{"t": 0, "who": None, "cores": 1.5}]
+    past = [{"t": 95, "who": f"c{number}", "cores": 10 - number} for number in range(7)]
+    past += [{"t": 95, "who": None, "cores": 1.5}]
     live = [[100 + second, [[f"c{number}", 10 - number] for number in range(9)]] for second in range(3)]
     async with served(client, settings) as address:
         page = (await opened(browser, address, "sql")).page
         stack = await evaluated(page, STACK, past, live, 0, 103)
     assert stack["names"] == [*(f"c{number}" for number in range(7)), "other classes"]
-    assert stack["data"][0] == [0, 100, 101, 102]
+    assert stack["data"][0] == [95, 100, 101, 102]
     assert stack["data"][-1] == [1.5, 3 + 2, 3 + 2, 3 + 2]
     assert [sum(column) for column in zip(*stack["data"][1:], strict=True)] == [49 + 1.5, 54, 54, 54]
 
@@ -128,6 +144,29 @@ async def test_a_day_of_many_classes_is_shown_to_its_end(browser: Browser, clien
     async with served(client, settings, query_rows=100) as address:
         page = (await opened(browser, address, f"node/n1?from={begin}&to={end}")).page
         await expect(page.get_by_text("Not everything is shown")).to_be_visible()
+
+
+async def test_no_chart_draws_a_time_in_which_the_node_was_away(
+    browser: Browser, client: Client, settings: Settings
+) -> None:
+    (row,) = rows(1, names=["n1"])
+    messages: list[tuple[str, Message]] = []
+    for second in (*range(120), *range(480, 600)):
+        at_us = (telemetry.START + second) * 1_000_000
+        block = telemetry.block("n1", second, samples=1, cpu_util=0.37)
+        usage = telemetry.usage("n1", second, [{"pod": "u", "cpu_cores": 1.0}])
+        messages += [(NAMES.node("samples", "n1"), block), (NAMES.node("pods", "n1"), usage)]
+        if second % 4 == 0:  # as a steady node reports
+            messages.append((NAMES.node("availability", "n1"), row.model_copy(update={"at_us": at_us})))
+    record(settings.history_dir, messages)
+    async with served(client, settings) as address:
+        watched = await opened(browser, address, f"node/n1?from={telemetry.START}&to={telemetry.START + 600}")
+        for title, colour in (("CPU of pods, by class", "c1"), ("Pods that fit", "c1"), ("CPU in use", "raw")):
+            figure = watched.page.locator("figure", has=watched.page.locator(".u-title", has_text=title))
+            await expect(figure.locator(".u-value").nth(1)).not_to_have_text("–")
+            shown = [await figure.evaluate(PAINTED, [colour, *part]) for part in ((0, 0.19), (0.22, 0.78), (0.82, 1))]
+            assert shown == [True, False, True], title
+        assert watched.complaints == []
 
 
 def asked_until(statements: list[str], seconds: float) -> set[str]:

@@ -84,8 +84,9 @@ export class Chart {
 
   drawn() {
     if (!this.options.stacked) return this.data;
-    const sums = this.data[0].map(() => 0);
-    return [this.data[0], ...this.data.slice(1).map((column) => column.map((value, at) => { sums[at] += value ?? 0; return sums[at]; }))];
+    const [times, ...columns] = this.data;
+    const sums = times.map((_, at) => (columns.every((column) => column[at] === null) ? null : 0)); // null: nothing was measured
+    return [times, ...columns.map((column) => column.map((value, at) => { if (sums[at] !== null) sums[at] += value ?? 0; return sums[at]; }))];
   }
 
   set(data, range) {

@@ -1,10 +1,14 @@
 // CPU of a node's pods by class: from the history in steps, then live by the second; the largest classes and the rest.
 
+import { gapped } from "./gap.js";
 import { merged, step } from "./line.js";
 
 const LIVE_MOST = 900;
 export const LARGEST = 7;
 export const REST = "other classes";
+
+// Length of a step of the history of pods in seconds.
+export const pastStep = (low, high) => Math.max(5, step(low, high));
 
 export class Stack {
   constructor() {
@@ -30,7 +34,8 @@ export class Stack {
     if (this.live.length > LIVE_MOST) this.live.shift();
   }
 
-  // {names, data}: the largest classes of a range, at last the rest if there is one; times, and a column for each name.
+  // {names, data}: the largest classes of a range, at last the rest if there is one; times, and a column for each name, all null
+  // where nothing was measured.
   within(low, high) {
     const points = this.points(low, high);
     const totals = new Map();
@@ -46,11 +51,12 @@ export class Stack {
       names.push(REST);
       columns.push(rest);
     }
-    return { names, data: [points.map(({ t }) => t), ...columns] };
+    const { times, values } = gapped({ times: points.map(({ t }) => t), values: columns }, pastStep(low, high));
+    return { names, data: [times, ...values] };
   }
 
   points(low, high) {
-    const margin = Math.max(5, step(low, high));
+    const margin = pastStep(low, high);
     const inside = (list) => list.filter(({ t }) => t > low - margin && t < high + margin);
     const [past, live] = [inside(this.past), inside(this.live)];
     const times = (list) => list.map(({ t }) => t);

@@ -3,6 +3,7 @@
 import { amount, brief, bytes, percent } from "../base/format.js";
 import { h } from "../base/dom.js";
 import { Chart } from "../chart/chart.js";
+import { gapped } from "../chart/gap.js";
 import { spans, step } from "../chart/line.js";
 import * as series from "./series.js";
 
@@ -49,8 +50,9 @@ export class NodeCharts {
   }
 
   draw(low, high) {
-    const parts = Object.fromEntries(["raw", "smooth", "estimate", "rejecting"].map((name) => [name, this.data[name].within(low, high)]));
     const seconds = step(low, high);
+    const silent = { estimate: this.data.silentSeconds, rejecting: this.data.silentSeconds };
+    const parts = Object.fromEntries(["raw", "smooth", "estimate", "rejecting"].map((name) => [name, gapped(this.data[name].within(low, high), seconds, silent[name])]));
     this.churning = spans(parts.estimate, series.ESTIMATES.indexOf("churn"), Math.max(3, 1.5 * seconds));
     this.rejecting = spans(parts.rejecting, series.REJECTS.indexOf("reject"), Math.max(5, 1.5 * seconds));
     for (const { chart, of } of this.charts) chart.set(of(parts, low, high), [low, high]);

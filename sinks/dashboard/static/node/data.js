@@ -2,6 +2,7 @@
 
 import { now } from "../base/format.js";
 import * as series from "./series.js";
+import { SILENT_SECONDS } from "../chart/gap.js";
 import { Line } from "../chart/line.js";
 import { Stack } from "../chart/stack.js";
 
@@ -22,6 +23,7 @@ export class NodeData {
     this.predictions = [];
     this.newest = { availability: null, pods: null, reject: null };
     this.machine = {};
+    this.silentSeconds = SILENT_SECONDS; // without an estimate, until which a line goes on
     this.answers = [];
     this.failure = "";
     this.reported = false; // whether anything of the node has come, of the history or live

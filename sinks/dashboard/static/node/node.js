@@ -18,6 +18,7 @@ export const EVENTS = true; // their stream reports the state of the connection
 export function open(main, { argument: node, search, report, go, keep, about }) {
   const view = { seconds: Number(search.get("range") ?? 300), from: Number(search.get("from")) || null, to: Number(search.get("to")) || null };
   const data = new NodeData(node);
+  about.then(({ reportSeconds = 0 }) => { data.silentSeconds = Math.max(data.silentSeconds, 1.5 * reportSeconds); });
   const head = h("div", { class: "head" });
   const message = h("div", {});
   const buttons = h("div", { class: "ranges", role: "group", "aria-label": "Time range" });

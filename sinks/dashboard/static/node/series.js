@@ -2,7 +2,7 @@
 
 import { quoted } from "../base/format.js";
 import { step } from "../chart/line.js";
-import { LARGEST } from "../chart/stack.js";
+import { LARGEST, pastStep } from "../chart/stack.js";
 import { rows } from "../base/stream.js";
 
 export const METRICS = ["cpu_util", "cpu_pressure", "memory_util", "memory_pressure", "io_pressure", "disk_util", "net_bytes", "disk_bytes", "procs_running"];
@@ -42,7 +42,7 @@ export async function newest(node, now) {
 
 // Mean cores in steps: of the classes that use most in the range, and of all others together, whose `who` is null.
 export function pods(node, from, to) {
-  const t = steps(Math.max(5, step(from, to)));
+  const t = steps(pastStep(from, to));
   const where = within(node, from, to);
   return rows(`WITH used AS (SELECT ${t} AS t, coalesce(workload, name, pod, 'outside pods') AS who, sum(cpu_cores) AS cores FROM pods WHERE ${where} GROUP BY 1, 2),
 blocks AS (SELECT ${t} AS t, count(DISTINCT at_us) AS blocks FROM pods WHERE ${where} GROUP BY 1),

@@ -1,6 +1,7 @@
 // The story of one pod: decisions with all their reasons, its facts, its containers and its usage, from the history.
 
 import { Chart } from "../chart/chart.js";
+import { gapped } from "../chart/gap.js";
 import { h, note, replace, shortened, table } from "../base/dom.js";
 import { amount, bytes, counted, moment, now, quoted, whole } from "../base/format.js";
 import { step } from "../chart/line.js";
@@ -39,7 +40,8 @@ export function open(main, { argument, go }) {
     place.hidden = !usage.length;
     if (!usage.length) return;
     chart ??= new Chart(place, { title: `CPUs in use on ${node}`, height: 200, format: (value) => amount(value, 3), series: [{ label: "CPUs", width: 2 }] });
-    chart.set([usage.map((row) => row.t), usage.map((row) => row.cores)], range);
+    const { times, values } = gapped({ times: usage.map((row) => row.t), values: [usage.map((row) => row.cores)] }, step(...range));
+    chart.set([times, ...values], range);
   }
 
   const end = repeat(load, 5);

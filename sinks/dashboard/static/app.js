@@ -109,7 +109,7 @@ function keys(event) {
     else if (!document.getElementById("keys").open && address().argument) location.hash = go(address().page === "node" ? "cluster" : address().page);
     return;
   }
-  if (typing) return;
+  if (typing || (event.key === "Enter" && event.target.closest?.("a, button, summary, dialog"))) return;
   const page = LINKS[Number(event.key) - 1];
   if (page) location.hash = go(page[0]);
   else if (event.key === "?") document.getElementById("keys").showModal();
@@ -126,6 +126,10 @@ function start() {
   const dark = matchMedia("(prefers-color-scheme: dark)").matches;
   document.documentElement.dataset.theme = localStorage.getItem("spazio-theme") ?? (dark ? "dark" : "light");
   replace(document.getElementById("nav"), LINKS.map(([page, title]) => h("a", { href: go(page), "data-page": page }, title)));
+  document.querySelector(".skip").addEventListener("click", (event) => {
+    event.preventDefault(); // its address would be that of a page
+    document.getElementById("main").focus();
+  });
   const dialog = document.getElementById("keys");
   replace(dialog, h("h2", {}, "Keys"), h("dl", {}, KEYS.map(([key, what]) => [h("dt", {}, key), h("dd", {}, what)])),
     h("button", { type: "button", onclick: () => dialog.close() }, "Close"));

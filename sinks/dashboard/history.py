@@ -10,7 +10,7 @@ class Answer(NamedTuple):
     Attributes:
         columns: Names of the columns, each once.
         rows: Values that JSON can represent.
-        truncated: There are more rows.
+        truncated: There are more rows, or rows of more bytes than an answer may have.
     """
 
     columns: Sequence[str]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import msgspec
 
 from schemas.settings import Settings
 from sinks.dashboard import service as sink
@@ -18,6 +19,7 @@ from spazio.service import addresses, service
 from spazio.service.service import Context
 
 _MEMORY = "1GB"
+_ANSWER_BYTES = 32 << 20  # as JSON; DuckDB does not count what it has handed over as memory
 
 
 def run(settings: Settings) -> int:
@@ -98,14 +100,22 @@ def _parsed(connection: duckdb.DuckDBPyConnection, statement: str) -> duckdb.Sta
     return parsed[0]
 
 
-def _fetched(connection: duckdb.DuckDBPyConnection, query: str, most: int) -> tuple[list[Any], list[Any]]:
-    # Rows come as they are read, so a file may be gone when the query begins, or later.
-    result = connection.execute(query)
-    return result.description or [], result.fetchmany(most)
-
-
 def _answered(connection: duckdb.DuckDBPyConnection, parsed: duckdb.Statement, rows: int, seconds: float) -> Answer:
     with interruption.interruptible(connection, seconds):
-        description, fetched = view.retried(partial(_fetched, connection, parsed.query, rows + 1))
-    names = plain.distinct([column[0] for column in description])
-    return Answer(names, [[plain.value(cell) for cell in row] for row in fetched[:rows]], len(fetched) > rows)
+        return view.retried(partial(_fetched, connection, parsed.query, rows))
+
+
+def _fetched(connection: duckdb.DuckDBPyConnection, query: str, most: int) -> Answer:
+    # Rows come as they are read, so a file may be gone when the query begins, or later.
+    result = connection.execute(query)
+    names = plain.distinct([column[0] for column in result.description or []])
+    rows, size = list[list[Any]](), 0
+    while (fetched := result.fetchone()) is not None:
+        row = [plain.value(cell) for cell in fetched]
+        size += len(msgspec.json.encode(row))
+        if len(rows) == most or (rows and size > _ANSWER_BYTES):
+            return Answer(names, rows, truncated=True)
+        if size > _ANSWER_BYTES:
+            raise Unanswerable(f"the first row has {size >> 20} MiB, and an answer at most {_ANSWER_BYTES >> 20}")
+        rows.append(row)
+    return Answer(names, rows, truncated=False)

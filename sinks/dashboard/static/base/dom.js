@@ -43,5 +43,5 @@ export function note(kind, title, text) {
 // A note if the server has left out rows of an answer; null: it has not.
 export function shortened(...answers) {
   if (!answers.some((answer) => answer.truncated)) return null;
-  return note("quiet-note", "Not everything is shown", "An answer of the history had more rows than dashboard.query_rows allows; the last ones are missing.");
+  return note("quiet-note", "Not everything is shown", "An answer of the history had more rows than dashboard.query_rows allows, or more than 32 MiB; the last ones are missing.");
 }

@@ -72,6 +72,15 @@ def test_a_value_that_python_has_no_room_for_is_an_answer_and_no_failure(tmp_pat
         ask(Folder(tmp_path), "SELECT INTERVAL 2000000000 DAY")
 
 
+def test_an_answer_ends_at_32_mebibytes_and_a_larger_row_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, 1)
+    folder = Folder(tmp_path)
+    answer = folder.query("SELECT repeat('a', 1 << 20) AS text FROM range(100)", rows=1000, seconds=30)
+    assert (len(answer.rows), answer.truncated) == (31, True)
+    with pytest.raises(Unanswerable, match="the first row has 33 MiB, and an answer at most 32"):
+        ask(folder, "SELECT repeat('a', 33 << 20)")
+
+
 def test_views_that_are_created_again_are_used_at_the_next_question(tmp_path: Path) -> None:
     write(tmp_path, 3)
     shutil.rmtree(tmp_path / "rejects")  # as in a folder of an older version

@@ -1,7 +1,7 @@
 """Streams of events to open pages: bounded in number, and ended when a page is closed or does not read."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 
 from aiohttp import web
@@ -12,7 +12,6 @@ from sinks.serving.connection import CUT
 _PING_SECONDS = 2.0  # a page takes 8 s of silence for a lost server (static/base/stream.js)
 _LOOK_SECONDS = 1.0  # for whether the page is still there
 _READ_SECONDS = 30.0  # for which a page may read nothing while there is something to read
-_PING = b"event: ping\ndata: {}\n\n"  # no comment, which scripts cannot see
 
 VIEWERS = Gauge("spazio_dashboard_viewers", "open event streams of pages")
 
@@ -20,14 +19,15 @@ VIEWERS = Gauge("spazio_dashboard_viewers", "open event streams of pages")
 class EventStreams:
     """The streams of one dashboard."""
 
-    def __init__(self, most: int, headers: Mapping[str, str]) -> None:
+    def __init__(self, most: int, headers: Mapping[str, str], bus_answers: Callable[[], bool]) -> None:
         """Set the bound.
 
         Args:
             most: Streams that may be open at once.
             headers: Headers of every answer.
+            bus_answers: Tells whether the bus answers; without it there may be no event for as long as it is away.
         """
-        self._most, self._headers = most, headers
+        self._most, self._headers, self._bus_answers = most, headers, bus_answers
         self._open = set[asyncio.Task[None]]()
 
     @property
@@ -41,12 +41,12 @@ class EventStreams:
             stream.cancel()
 
     async def send(self, request: web.Request, events: AsyncIterator[bytes]) -> web.StreamResponse:
-        """Send events until the page is closed; a ping every few seconds shows that the server lives."""
+        """Send events until the page is closed; pings show that the server lives, and whether the bus answers."""
         if self.refusal is not None:
             return web.Response(status=503, text=f"{self.refusal}\n")
         headers = {**self._headers, "Content-Type": "text/event-stream", "Cache-Control": "no-store"}
         response = web.StreamResponse(headers=headers)
-        stream = asyncio.create_task(_stream(events, request, response), name="event stream")
+        stream = asyncio.create_task(self._stream(events, request, response), name="event stream")
         self._open.add(stream)
         VIEWERS.set(len(self._open))
         try:
@@ -60,35 +60,39 @@ class EventStreams:
             VIEWERS.set(len(self._open))
         return response
 
+    async def _stream(self, events: AsyncIterator[bytes], request: web.Request, response: web.StreamResponse) -> None:
+        async with aclosing(events):  # type: ignore[type-var] # generators, which can be closed
+            await response.prepare(request)
+            await response.write(b": spazio\n\n")
+            await self._pass_on(events, request, response)
 
-async def _stream(events: AsyncIterator[bytes], request: web.Request, response: web.StreamResponse) -> None:
-    async with aclosing(events):  # type: ignore[type-var] # generators, which can be closed
-        await response.prepare(request)
-        await response.write(b": spazio\n\n")
-        await _pass_on(events, request, response)
+    async def _pass_on(self, events: AsyncIterator[bytes], request: web.Request, response: web.StreamResponse) -> None:
+        now = asyncio.get_running_loop().time
+        coming, written, answered = asyncio.ensure_future(anext(events)), now(), True
+        try:
+            while request.transport is not None and not request.transport.is_closing():
+                answers = self._bus_answers()
+                if answers != answered or now() - written > _PING_SECONDS:
+                    await _write(_ping(answers), request, response)
+                    written, answered = now(), answers
+                done, _ = await asyncio.wait({coming}, timeout=_LOOK_SECONDS)
+                if not done:
+                    continue
+                try:
+                    event = coming.result()
+                except StopAsyncIteration:
+                    return
+                await _write(event, request, response)
+                written = now()
+                coming = asyncio.ensure_future(anext(events))
+        finally:
+            coming.cancel()
+            await asyncio.wait({coming})
 
 
-async def _pass_on(events: AsyncIterator[bytes], request: web.Request, response: web.StreamResponse) -> None:
-    now = asyncio.get_running_loop().time
-    coming, written = asyncio.ensure_future(anext(events)), now()
-    try:
-        while request.transport is not None and not request.transport.is_closing():
-            done, _ = await asyncio.wait({coming}, timeout=_LOOK_SECONDS)
-            if not done:
-                if now() - written > _PING_SECONDS:
-                    await _write(_PING, request, response)
-                    written = now()
-                continue
-            try:
-                event = coming.result()
-            except StopAsyncIteration:
-                return
-            await _write(event, request, response)
-            written = now()
-            coming = asyncio.ensure_future(anext(events))
-    finally:
-        coming.cancel()
-        await asyncio.wait({coming})
+def _ping(bus_answers: bool) -> bytes:
+    """Return an event, since scripts cannot see comments."""
+    return b'event: ping\ndata: {"bus":%b}\n\n' % (b"true" if bus_answers else b"false")
 
 
 async def _write(event: bytes, request: web.Request, response: web.StreamResponse) -> None:

@@ -80,7 +80,7 @@ class Dashboard:
         self._access = Access(settings.dashboard)
         self._cluster = ClusterFeed(client, settings)
         self._queries, self._unanswered = asyncio.Semaphore(_QUERIES), 0
-        self._streams = EventStreams(settings.dashboard.viewers_max, _HEADERS)
+        self._streams = EventStreams(settings.dashboard.viewers_max, _HEADERS, lambda: client.is_connected)
         self._pipeline = Shared(partial(pipeline.read, client, settings), _SHARED_SECONDS)
         self._reservations = Shared(partial(reservations.read, client, settings), _SHARED_SECONDS)
 
@@ -153,6 +153,7 @@ class Dashboard:
                 "host": settings.sample.node_name,
                 "now": time.time(),
                 "refusal": self._streams.refusal,
+                "bus": self._client.is_connected,
             }
         )
 

@@ -2,7 +2,7 @@
 
 import { h, note, replace } from "./base/dom.js";
 import { age, setNow } from "./base/format.js";
-import { get, refusal, watchServer } from "./base/stream.js";
+import { WITHOUT_BUS, get, refusal, watchServer } from "./base/stream.js";
 import * as cluster from "./cluster/cluster.js";
 import * as model from "./learned/learned.js";
 import * as node from "./node/node.js";
@@ -18,11 +18,13 @@ const KEYS = [
   ["g", "group by zone, type or not"], ["t", "dark or light"], ["1 – 6", "pages"], ["?", "these keys"],
 ];
 
+const BUS_AWAY = { title: "The bus does not answer", text: "The dashboard's server has no connection to NATS and tries again by itself. Until then pages show what came before, and the history." };
+
 let current = null;
 let unwatch = () => {}; // ends the watch over the server
 let state = "connecting";
 let since = Date.now();
-let trouble = ""; // why the server refuses this page
+let trouble = null; // {title, text}: why nothing comes
 
 // A part of the address; one that is not encoded well stands for itself.
 function decoded(text) {
@@ -54,23 +56,24 @@ export function keep(changes) {
 async function report(next) {
   if (next !== state) since = Date.now();
   state = next;
-  if (state !== "disconnected") trouble = "";
+  if (state !== "disconnected") trouble = state === WITHOUT_BUS ? BUS_AWAY : null;
   paintConnection();
   if (state !== "disconnected") return;
   const text = await refusal();
-  if (state === "disconnected") trouble = text;
+  if (state === "disconnected") trouble = text ? { title: "The server refuses this page", text } : null;
   paintConnection();
 }
 
 function paintConnection() {
   const element = document.getElementById("connection");
-  const text = trouble ? "refused" : state === "disconnected" ? `disconnected for ${age((Date.now() - since) / 1000)}` : state;
+  const lasting = { disconnected: trouble ? null : "disconnected for", [WITHOUT_BUS]: "no bus for" }[state];
+  const text = lasting ? `${lasting} ${age((Date.now() - since) / 1000)}` : trouble ? "refused" : state;
   if (element.textContent !== text) element.textContent = text;
   element.className = state;
   const place = document.getElementById("trouble");
-  if (place.dataset.text === trouble) return;
-  place.dataset.text = trouble;
-  replace(place, trouble ? note("error", "The server refuses this page", trouble) : null);
+  if (place.dataset.text === (trouble?.text ?? "")) return;
+  place.dataset.text = trouble?.text ?? "";
+  replace(place, trouble ? note("error", trouble.title, trouble.text) : null);
 }
 
 function show() {

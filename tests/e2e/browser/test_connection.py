@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -93,6 +94,29 @@ async def test_a_page_that_nobody_sees_gets_no_events_and_goes_on_when_it_is_see
         await live(watched.page)
         await expect(watched.page.locator(".card strong").first).to_have_text("5")
         assert watched.complaints == []
+
+
+async def test_a_page_says_that_the_bus_is_away_and_does_not_blame_nodes(
+    browser: Browser, client: Client, settings: Settings, nats_server: NatsServer
+) -> None:
+    view.create(settings.history_dir)
+    await cache(client, rows(3))
+    async with served(client, settings) as address:
+        page = (await opened(browser, address, "cluster")).page
+        await expect(page.locator(".card strong").first).to_have_text("3")
+        nats_server.kill()
+        later = [(await opened(browser, address, path)).page for path in ("cluster", "node/n1", "sql")]
+        for each in (page, *later):
+            await expect(each.locator("#connection")).to_contain_text("no bus for")
+            await expect(each.locator("#trouble")).to_contain_text("The bus does not answer")
+        blaming = re.compile("No node|this node|Reading the nodes|first answer")
+        for each in (page, *later):
+            await expect(each.locator("main .note").filter(has_text=blaming)).to_have_count(0)
+        nats_server.start()
+        for each in (page, *later):
+            await expect(each.locator("#connection")).to_have_text("live")
+            await expect(each.locator("#trouble")).to_be_empty()
+        await expect(later[1].locator(".note", has_text="No node of this name")).to_be_visible()
 
 
 @pytest.mark.cases

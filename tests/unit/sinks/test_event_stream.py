@@ -30,10 +30,13 @@ async def serving(streams: EventStreams, events: Callable[[], AsyncIterator[byte
     return runner, yarl.URL.build(scheme="http", host=host, port=port)
 
 
-async def test_a_stream_without_events_sends_pings_that_scripts_can_see(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stream_without_events_sends_pings_that_scripts_can_see_with_the_state_of_the_bus(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(event_stream, "_PING_SECONDS", 0.0)
     monkeypatch.setattr(event_stream, "_LOOK_SECONDS", 0.01)
-    streams = EventStreams(1, {})
+    answering = [True, False, False, True]
+    streams = EventStreams(1, {}, lambda: answering.pop(0) if len(answering) > 1 else answering[0])
 
     async def silence() -> AsyncIterator[bytes]:
         await asyncio.Event().wait()
@@ -43,15 +46,36 @@ async def test_a_stream_without_events_sends_pings_that_scripts_can_see(monkeypa
     try:
         async with aiohttp.ClientSession() as session, session.get(address) as page:
             async with asyncio.timeout(_HANGING_SECONDS):
-                for _ in range(2):
-                    await page.content.readuntil(b"event: ping\ndata: {}\n\n")
+                pings = [await page.content.readuntil(b"}\n\n") for _ in range(4)]
+    finally:
+        await runner.cleanup()
+    states = [ping.rpartition(b"event: ping\ndata: ")[2] for ping in pings]
+    assert states == [b'{"bus":true}\n\n'] + 2 * [b'{"bus":false}\n\n'] + [b'{"bus":true}\n\n']
+
+
+async def test_a_stream_says_at_once_that_the_bus_is_away_also_between_events() -> None:
+    answering = False
+    streams = EventStreams(1, {}, lambda: answering)
+
+    async def busy() -> AsyncIterator[bytes]:
+        while True:
+            yield b"event: nodes\ndata: {}\n\n"
+            await asyncio.sleep(0.001)
+
+    runner, address = await serving(streams, busy)
+    try:
+        async with aiohttp.ClientSession() as session, session.get(address) as page:
+            async with asyncio.timeout(_HANGING_SECONDS):
+                await page.content.readuntil(b': spazio\n\nevent: ping\ndata: {"bus":false}\n\n')
+                answering = True
+                await page.content.readuntil(b'event: ping\ndata: {"bus":true}\n\n')
     finally:
         await runner.cleanup()
 
 
 async def test_a_client_that_reads_nothing_gives_its_place_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_stream, "_READ_SECONDS", 0.2)
-    streams, ended = EventStreams(1, {}), asyncio.Event()
+    streams, ended = EventStreams(1, {}, lambda: True), asyncio.Event()
 
     async def flood() -> AsyncIterator[bytes]:
         try:
@@ -74,7 +98,7 @@ async def test_a_client_that_reads_nothing_gives_its_place_back(monkeypatch: pyt
 
 
 async def test_a_server_that_ends_waits_for_no_page_that_stays_open() -> None:
-    streams, ended = EventStreams(2, {}), asyncio.Event()
+    streams, ended = EventStreams(2, {}, lambda: True), asyncio.Event()
 
     async def events() -> AsyncIterator[bytes]:
         try:

@@ -7,6 +7,12 @@ const PULSE_SECONDS = 2;
 const LONGEST_SECONDS = 120; // queries wait for their turn, and each ends after some seconds
 const SILENT = "the server does not answer";
 
+// The state of a connection to a server that answers, while the bus does not answer the server.
+export const WITHOUT_BUS = "without-bus";
+
+// Whether what does not come says nothing about the nodes.
+export const isAway = (state) => state === "disconnected" || state === WITHOUT_BUS;
+
 let lost = new AbortController(); // ends the requests that wait for a server that is gone
 
 // The server does not answer, or does not let this page in; the message says which.
@@ -64,6 +70,8 @@ export async function rows(sql) {
   return Object.assign(found, { truncated: answer.truncated });
 }
 
+const stateBy = ({ bus }) => (bus ? "live" : WITHOUT_BUS);
+
 const ping = () => get("/api/about", { signal: AbortSignal.timeout(ANSWER_SECONDS * 1000) });
 
 // Ends the requests that wait for an answer; each fails as one to a server that is gone.
@@ -72,12 +80,12 @@ function giveUp() {
   lost = new AbortController();
 }
 
-// Asks now and then whether the server is there, for a page without events, and reports "live" or "disconnected"; returns
-// what ends it.
+// Asks now and then whether the server is there, for a page without events, and reports "live", "without-bus" or
+// "disconnected"; returns what ends it.
 export function watchServer(report) {
   let closed = false;
   const end = repeat(async () => {
-    const state = await ping().then(() => "live", () => "disconnected");
+    const state = await ping().then(stateBy, () => "disconnected");
     if (closed || document.hidden) return;
     if (state === "disconnected") giveUp();
     report(state);
@@ -120,12 +128,17 @@ export function repeat(load, seconds) {
 }
 
 // Follows events until `close`, except while the page is hidden; connects again by itself, also to a server that has sent
-// nothing for a while, and reports "connecting", "live" or "disconnected".
+// nothing for a while, and reports "connecting", "live", "without-bus" or "disconnected".
 export function follow(path, handlers, report) {
   let source = null;
   let timer = 0;
   let watch = 0;
   let heard = 0;
+  let state = "";
+  const tell = (next) => {
+    state = next;
+    report(next);
+  };
   const hear = () => { heard = performance.now(); };
   const end = () => {
     clearTimeout(timer);
@@ -136,16 +149,20 @@ export function follow(path, handlers, report) {
   const lose = () => {
     end();
     giveUp();
-    report("disconnected");
+    tell("disconnected");
     timer = setTimeout(open, AGAIN_SECONDS * 1000);
   };
   const open = () => {
     hear();
     watch = setInterval(() => { if (performance.now() - heard > SILENT_SECONDS * 1000) lose(); }, 1000);
     source = new EventSource(path);
-    source.onopen = () => report("live");
+    source.onopen = () => tell("live");
     source.onerror = lose;
-    source.addEventListener("ping", hear);
+    source.addEventListener("ping", (event) => {
+      hear();
+      const next = stateBy(JSON.parse(event.data));
+      if (next !== state) tell(next);
+    });
     for (const [name, handle] of Object.entries(handlers)) {
       source.addEventListener(name, (event) => {
         hear();
@@ -156,7 +173,7 @@ export function follow(path, handlers, report) {
   const seen = () => {
     end();
     if (document.hidden) return;
-    report("connecting");
+    tell("connecting");
     open();
   };
   document.addEventListener("visibilitychange", seen);

@@ -5,7 +5,7 @@ import { h, note, replace } from "../base/dom.js";
 import { age, amount, counted, now, percent, resource, whole, workload } from "../base/format.js";
 import { Grid, binsOf, isShare } from "./grid.js";
 import { Cluster, LABEL, isLearning, matcher, spread } from "./nodes.js";
-import { follow, saveRecording } from "../base/stream.js";
+import { follow, isAway, saveRecording } from "../base/stream.js";
 
 const RECORDED_SECONDS = 900;
 const GROUPS = [["", "no groups"], ["zone", "zone"], ["type", "type"], ["binding", "what runs out first"], ["class", "largest class"]];
@@ -23,6 +23,7 @@ export function open(main, { search, report, go, keep, about }) {
   };
   let expiry = 30;
   let paused = 0;
+  let away = false;
   let ordered = [];
   about.then((answer) => { expiry = answer.expirySeconds; });
   const stale = (node) => now() * 1000 - node.at > Math.max(10, expiry / 2) * 1e6;
@@ -97,6 +98,7 @@ export function open(main, { search, report, go, keep, about }) {
   }
 
   function emptiness(shown) {
+    if (away && !cluster.nodes.size) return null;
     if (!cluster.loaded) return note("wait", "Reading the nodes…", "The first answer takes a second after the page is opened.");
     if (!cluster.nodes.size) return note("wait", "No node reports yet", ["An agent publishes a block each second, and the first number needs about eight seconds. ", h("code", {}, "spazio doctor"), " shows what is missing."]);
     if (!shown) return note("wait", "No node matches", `No match of “${view.text}” among ${counted(cluster.nodes.size, "node")}.`);
@@ -119,7 +121,7 @@ export function open(main, { search, report, go, keep, about }) {
       const all = [...cluster.nodes.values()];
       const silent = all.length > 0 && all.every(stale);
       replace(cards, totalCards(silent ? null : total, all, stale));
-      replace(classes, silent ? h("p", { class: "quiet" }, "No node has reported lately, so what fits is not known.") : classTable(total.classes));
+      replace(classes, silent ? h("p", { class: "quiet" }, `${away ? "Nothing comes from the bus" : "No node has reported lately"}, so what fits is not known.`) : classTable(total.classes));
     }
     drawList(nodes);
     const bins = binsOf(view.measure);
@@ -174,7 +176,11 @@ export function open(main, { search, report, go, keep, about }) {
     gone: (names) => { cluster.drop(names); soon(); },
     facts: (content) => { cluster.learn(content); soon(); },
     totals: (content) => { cluster.totals = content; soon(); },
-  }, report);
+  }, (state) => {
+    away = isAway(state);
+    report(state);
+    soon();
+  });
   const observer = new ResizeObserver(soon);
   observer.observe(main);
   const ticking = setInterval(soon, 2000);

@@ -27,6 +27,7 @@ export class NodeData {
     this.answers = [];
     this.failure = "";
     this.reported = false; // whether anything of the node has come, of the history or live
+    this.away = false; // whether live messages cannot come, whatever the node does
     this.dirty = true;
     this.asked = 0;
   }

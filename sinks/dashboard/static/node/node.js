@@ -6,7 +6,7 @@ import { age, amount, brief, bytes, clock, counted, now, percent, resource, whol
 import { NodeCharts } from "./charts.js";
 import { NodeData } from "./data.js";
 import { METRICS } from "./series.js";
-import { follow, save, saveRecording } from "../base/stream.js";
+import { follow, isAway, save, saveRecording } from "../base/stream.js";
 
 const RANGES = [[60, "1 min"], [300, "5 min"], [900, "15 min"], [3600, "1 h"], [21600, "6 h"], [86400, "24 h"]];
 const REFILL_SECONDS = 15; // by then the history has what was measured while the page connected
@@ -80,6 +80,7 @@ export function open(main, { argument: node, search, report, go, keep, about }) 
     list();
   }
   const stop = follow(`/api/node/${encodeURIComponent(node)}`, data.handlers(), (state) => {
+    data.away = isAway(state);
     if (state === "live" || (state !== "connecting" && !data.asked)) about.then(refill);
     report(state);
   });
@@ -123,11 +124,13 @@ function facts({ newest: { availability, reject }, machine, predictions }) {
   return found;
 }
 
-function notes({ failure, answers, reported, newest: { availability } }) {
+function notes({ away, failure, answers, reported, newest: { availability } }) {
+  const missing = failure ? note("quiet-note", "No history", failure) : shortened(...answers);
+  if (away) return [missing];
   if (!failure && !reported && answers.length) {
     return [note("wait", "No node of this name is known", "The history has nothing of it in this range or in the last hour, and no agent reports under this name. The page shows it as soon as one does.")];
   }
-  return [failure ? note("quiet-note", "No history", failure) : shortened(...answers),
+  return [missing,
     availability ? null : note("wait", "Waiting for this node", "It shows when its agent publishes; a new node has its first number after about eight seconds."),
     availability && silence(availability) > SILENT_US ? note("error", "This node is silent", `Its last block is ${age(silence(availability) / 1e6)} old.`) : null,
     availability?.churn ? note("quiet-note", "Containers start or end", "The estimator does not learn from the shaded seconds.") : null];

@@ -1,6 +1,6 @@
 // Routes, theme, keys and the state of the connection. An address is #/page/argument?key=value, so every view can be shared.
 
-import { h, note, replace } from "./base/dom.js";
+import { announce, h, note, replace } from "./base/dom.js";
 import { age, setNow } from "./base/format.js";
 import { WITHOUT_BUS, get, refusal, watchServer } from "./base/stream.js";
 import * as cluster from "./cluster/cluster.js";
@@ -70,10 +70,7 @@ function paintConnection() {
   const text = lasting ? `${lasting} ${age((Date.now() - since) / 1000)}` : trouble ? "refused" : state;
   if (element.textContent !== text) element.textContent = text;
   element.className = state;
-  const place = document.getElementById("trouble");
-  if (place.dataset.text === (trouble?.text ?? "")) return;
-  place.dataset.text = trouble?.text ?? "";
-  replace(place, trouble ? note("error", trouble.title, trouble.text) : null);
+  announce(document.getElementById("trouble"), trouble ? note("error", trouble.title, trouble.text) : null);
 }
 
 function show() {

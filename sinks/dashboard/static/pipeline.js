@@ -1,19 +1,20 @@
 // Pipeline: streams and for how long they hold, who folds what, what became of every message, dead letters.
 
-import { h, note, replace, table } from "./base/dom.js";
+import { announce, h, note, replace, table } from "./base/dom.js";
 import { age, bytes, counted, moment, now, part as words, whole } from "./base/format.js";
 import { get, repeat } from "./base/stream.js";
 
 export function open(main) {
+  const trouble = h("div", {});
   const body = h("div", {});
-  replace(main, h("h1", { class: "hidden" }, "Pipeline"), body);
+  replace(main, h("h1", { class: "hidden" }, "Pipeline"), trouble, body);
   replace(body, note("wait", "Asking the services…", "Each answers within half a second."));
 
   async function load() {
     try {
       draw(await get("/api/pipeline"));
     } catch (error) {
-      if (!body.querySelector("table")) replace(body, note("error", "The dashboard's server does not answer", error.message));
+      if (!body.querySelector("table")) announce(body, note("error", "The dashboard's server does not answer", error.message));
     }
   }
 
@@ -21,10 +22,11 @@ export function open(main) {
     const failures = Object.entries(state.errors).map(([part, reason]) => note("error", `${part}: not readable`, reason));
     const parts = (state.replicas ?? []).flatMap((replica) => Object.entries(replica.parts).map(([name, part]) => ({ name, ...part, host: replica.host, pid: replica.pid })));
     const accounts = (state.ledger ?? []).flatMap((report) => report.accounts.map((account) => ({ ...account, service: report.service, pid: report.pid })));
-    const skipped = accounts.reduce((sum, account) => sum + (account.outcomes.skipped ?? 0), 0);
+    const skipped = accounts.some((account) => account.outcomes.skipped);
     const lag = Math.max(0, ...parts.map((part) => part.lag));
-    replace(body, failures,
-      skipped ? note("error", "Some messages are left out", `${counted(skipped, "message")} skipped in the last hour, since this machine has too little CPU time for what runs on it. Add a core and start another processor (spazio up --processors 2), or measure fewer nodes.`) : null,
+    announce(trouble, failures,
+      skipped ? note("error", "Some messages are left out", `Processors skipped messages in the last hour, since this machine has too little CPU time for what runs on it. Add a core and start another processor (spazio up --processors 2), or measure fewer nodes.`) : null);
+    replace(body,
       h("div", { class: "cards" },
         card("Processors", String(state.replicas?.length ?? 0), counted(parts.length, "part")), card("Largest lag", whole(lag), "messages behind"),
         card("Services that answer", String(state.ledger?.length ?? 0), ""), card("Dead letters", whole(state.letters?.count), state.letters?.seconds ? `kept for ${age(state.letters.seconds)}` : "")),

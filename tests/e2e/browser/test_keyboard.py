@@ -1,12 +1,16 @@
 """The dashboard's pages by keyboard in a real Chromium."""
 
+import asyncio
 import re
 
 import pytest
 from nats.aio.client import Client
 from playwright.async_api import Browser, expect
 
+from schemas import codec
 from schemas.settings import Settings
+from schemas.subject import Names
+from sinks.history import view
 from tests.support.dashboard.browsing import CHROMIUM, opened
 from tests.support.dashboard.pages import cache, rows, served
 
@@ -49,3 +53,42 @@ async def test_enter_does_what_the_focused_link_or_button_says_while_a_node_is_s
         await page.get_by_role("link", name="SQL").focus()
         await page.keyboard.press("Enter")
         await expect(page.locator("main h1")).to_have_text("SQL")
+
+
+async def test_a_link_in_a_live_table_keeps_the_focus_wherever_its_row_goes(
+    browser: Browser, client: Client, settings: Settings
+) -> None:
+    given = rows(5)
+    await cache(client, given)
+    async with served(client, settings) as address:
+        watched = await opened(browser, address, "cluster", width=390)
+        page, region = watched.page, watched.page.get_by_role("region", name="Nodes", exact=True)
+        link = page.get_by_role("link", name=given[1].node)
+        await link.focus()
+        await region.evaluate("region => { region.scrollLeft = 150; }")
+        await cache(client, [given[1].model_copy(update={"lower": 99.0})])
+        await expect(region.locator("tbody tr").last).to_contain_text(given[1].node)
+        await expect(link).to_be_focused()
+        assert await region.evaluate("region => region.scrollLeft") == 150
+        button = region.get_by_role("button", name="Fit, at least")
+        await button.focus()
+        await page.keyboard.press("Enter")
+        await expect(region.locator("tbody tr").first).to_contain_text(given[1].node)
+        await expect(button).to_be_focused()
+        assert watched.complaints == []
+
+
+async def test_a_note_that_stays_is_not_put_there_again(browser: Browser, client: Client, settings: Settings) -> None:
+    view.create(settings.history_dir)
+    (row,) = rows(1, names=["n1"])
+    async with served(client, settings) as address:
+        page = (await opened(browser, address, "node/n1")).page
+        await expect(page.locator(".note", has_text="No node of this name")).to_be_visible()
+        silent = row.model_copy(update={"at_us": row.at_us - 60_000_000})
+        await client.publish(Names().node("availability", "n1"), codec.encode(silent))
+        note = page.get_by_role("alert").filter(has_text="This node is silent")
+        await note.evaluate("note => { note.id = 'first'; }")
+        age = await page.locator(".facts dd").last.inner_text()
+        await expect(page.locator(".facts dd").last).not_to_have_text(age)
+        await asyncio.sleep(0.6)  # the page is drawn twice a second
+        await expect(note).to_have_id("first")

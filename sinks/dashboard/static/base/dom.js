@@ -15,8 +15,38 @@ export function h(tag, properties = {}, ...children) {
   return element;
 }
 
+// Puts children in the place of an element's. What is like the one that had the focus gets it, and tables stay scrolled.
 export function replace(element, ...children) {
+  const focus = keptFocus(element);
+  const scrolled = new Map(regions(element).filter((region) => region.scrollLeft).map((region) => [label(region), region.scrollLeft]));
   element.replaceChildren(...present(children));
+  focus();
+  if (scrolled.size) for (const region of regions(element)) region.scrollLeft = scrolled.get(label(region)) ?? 0;
+}
+
+const label = (element) => element.getAttribute("aria-label");
+
+const regions = (element) => [...element.querySelectorAll(".scroll")];
+
+// What a control is, whichever row it moves to: where it leads, or its text without the mark of an order.
+const identity = (control) => `${control.tagName} ${control.getAttribute("href") ?? label(control) ?? control.textContent.replace(/ [↑↓]$/, "")}`;
+
+// Remembers what has the focus in an element, and returns what gives it to the same control, or to its table if that has gone.
+function keptFocus(element) {
+  const active = document.activeElement;
+  if (active === element || !element.contains(active)) return () => {};
+  const like = (control) => (control ? [...element.querySelectorAll(control.tagName)].filter((each) => identity(each) === identity(control)) : []);
+  const [at, region] = [like(active).indexOf(active), active.closest(".scroll")];
+  return () => {
+    const same = like(active);
+    (same[at] ?? same.at(-1) ?? like(region)[0])?.focus({ preventScroll: true });
+  };
+}
+
+// Puts notes in the place of an element's children if they say something else: a screen reader reads each new note aloud.
+export function announce(element, ...notes) {
+  const fresh = h("div", {}, ...notes);
+  if (fresh.textContent !== element.textContent) replace(element, ...fresh.childNodes);
 }
 
 // A table whose columns are {title, of, number, title2}; `of` returns text or an element.

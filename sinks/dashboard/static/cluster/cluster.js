@@ -1,7 +1,7 @@
 // Cluster: all nodes as cells and as a table, what fits by class, and where pods to be added would go.
 
 import { classTable, nodeTable, totalCards } from "./tables.js";
-import { h, note, replace } from "../base/dom.js";
+import { announce, h, note, replace } from "../base/dom.js";
 import { age, amount, counted, now, percent, resource, whole, workload } from "../base/format.js";
 import { Grid, binsOf, isShare } from "./grid.js";
 import { Cluster, LABEL, isLearning, matcher, spread } from "./nodes.js";
@@ -82,7 +82,7 @@ export function open(main, { search, report, go, keep, about }) {
 
   function draw() {
     const nodes = [...cluster.nodes.values()].filter(matcher(view.text, cluster, stale)).sort((one, other) => (one.node < other.node ? -1 : 1));
-    replace(empty, emptiness(nodes.length));
+    announce(empty, emptiness(nodes.length));
     drawSelects();
     const groups = new Map();
     for (const node of nodes) {

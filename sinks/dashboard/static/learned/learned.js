@@ -1,7 +1,7 @@
 // Model: what the nodes have in common, by component and by class; how well one direction describes each node; rejects.
 
 import { Chart } from "../chart/chart.js";
-import { h, note, replace, shortened, table } from "../base/dom.js";
+import { announce, h, note, replace, shortened, table } from "../base/dom.js";
 import { components } from "./eigen.js";
 import { age, amount, bytes, moment, now, percent, whole, workload } from "../base/format.js";
 import { LARGEST, REST } from "../chart/stack.js";
@@ -34,9 +34,10 @@ export function open(main, { go }) {
   async function loadModel() {
     try {
       const { model, error } = await get("/api/model");
-      replace(learned, error ? note("error", "The bus does not answer", error) : model ? shown(model) : note("wait", "Nothing is learned yet", "Processors publish what they have learned once a second."));
+      if (model) replace(learned, shown(model));
+      else announce(learned, error ? note("error", "The bus does not answer", error) : note("wait", "Nothing is learned yet", "Processors publish what they have learned once a second."));
     } catch (error) {
-      if (!(error instanceof Unreachable)) replace(learned, note("error", "The bus does not answer", error.message));
+      if (!(error instanceof Unreachable)) announce(learned, note("error", "The bus does not answer", error.message));
     }
   }
 
@@ -46,7 +47,7 @@ export function open(main, { go }) {
       draw(costs);
       replace(seen, shortened(costs), nodes(explained), rejected(rejects));
     } catch (error) {
-      if (!(error instanceof Unreachable)) replace(seen, note("quiet-note", "No history", error.message));
+      if (!(error instanceof Unreachable)) announce(seen, note("quiet-note", "No history", error.message));
     }
   }
 

@@ -1,8 +1,8 @@
 // Node: raw and smoothed metrics live, what fits with its interval, pods by use, events; one range for all charts.
 
 import { csv } from "../base/csv.js";
-import { h, note, replace, shortened, table } from "../base/dom.js";
-import { age, amount, brief, bytes, clock, counted, now, percent, resource, whole } from "../base/format.js";
+import { announce, h, note, replace, shortened, table } from "../base/dom.js";
+import { age, amount, brief, bytes, clock, counted, moment, now, percent, resource, whole } from "../base/format.js";
 import { NodeCharts } from "./charts.js";
 import { NodeData } from "./data.js";
 import { METRICS } from "./series.js";
@@ -59,7 +59,7 @@ export function open(main, { argument: node, search, report, go, keep, about }) 
   function draw() {
     replace(head, h("h1", {}, node), h("a", { class: "quiet", href: go("cluster", "", { node }) }, "in the cluster"),
       h("dl", { class: "facts" }, facts(data).map(([title, text]) => h("div", {}, h("dt", {}, title), h("dd", {}, text)))));
-    replace(message, ...notes(data));
+    announce(message, ...notes(data));
     plots.hidden = !data.reported;
     if (!data.dirty && view.from) return;
     data.dirty = false;
@@ -132,7 +132,7 @@ function notes({ away, failure, answers, reported, newest: { availability } }) {
   }
   return [missing,
     availability ? null : note("wait", "Waiting for this node", "It shows when its agent publishes; a new node has its first number after about eight seconds."),
-    availability && silence(availability) > SILENT_US ? note("error", "This node is silent", `Its last block is ${age(silence(availability) / 1e6)} old.`) : null,
+    availability && silence(availability) > SILENT_US ? note("error", "This node is silent", `Its last block is of ${moment(availability.at_us)}.`) : null,
     availability?.churn ? note("quiet-note", "Containers start or end", "The estimator does not learn from the shaded seconds.") : null];
 }
 

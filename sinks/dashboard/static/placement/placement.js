@@ -1,6 +1,6 @@
 // Placement: the decisions of the extender with their reasons, from the history; the reservations, from the bus.
 
-import { h, note, replace, shortened, table } from "../base/dom.js";
+import { announce, h, note, replace, shortened, table } from "../base/dom.js";
 import { age, amount, counted, moment, now, quoted, whole } from "../base/format.js";
 import * as shadow from "./shadow.js";
 import * as story from "./story.js";
@@ -37,7 +37,7 @@ export function open(main, context) {
         rows(`SELECT count(*) AS decisions, min(at_us) AS since FROM ${WINDOW}`)]);
       if (turn === asked) show(found, window);
     } catch (error) {
-      if (!(error instanceof Unreachable)) replace(body, note("error", "The history does not answer", error.message));
+      if (!(error instanceof Unreachable)) announce(body, note("error", "The history does not answer", error.message));
     }
   }
 
@@ -51,9 +51,10 @@ export function open(main, context) {
   async function loadReservations() {
     try {
       const { reservations: list, error } = await get("/api/reservations");
-      replace(held, error ? note("error", "The bus does not answer", error) : reservations(list, go));
+      if (error) announce(held, note("error", "The bus does not answer", error));
+      else replace(held, reservations(list, go));
     } catch (error) {
-      if (!(error instanceof Unreachable)) replace(held, note("error", "The bus does not answer", error.message));
+      if (!(error instanceof Unreachable)) announce(held, note("error", "The bus does not answer", error.message));
     }
   }
 
@@ -61,7 +62,7 @@ export function open(main, context) {
     try {
       replace(judged, shadow.ledger(await shadow.load()));
     } catch (error) {
-      if (!(error instanceof Unreachable)) replace(judged, note("error", "The history does not answer", error.message));
+      if (!(error instanceof Unreachable)) announce(judged, note("error", "The history does not answer", error.message));
     }
   }
 

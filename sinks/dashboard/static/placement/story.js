@@ -2,7 +2,7 @@
 
 import { Chart } from "../chart/chart.js";
 import { gapped } from "../chart/gap.js";
-import { h, note, replace, shortened, table } from "../base/dom.js";
+import { announce, h, note, replace, shortened, table } from "../base/dom.js";
 import { amount, bytes, counted, moment, now, quoted, whole } from "../base/format.js";
 import { step } from "../chart/line.js";
 import { Unreachable, repeat, rows } from "../base/stream.js";
@@ -32,7 +32,7 @@ export function open(main, { argument, go }) {
       shown = content;
       draw(usage, node, [from, to]);
     } catch (error) {
-      if (!(error instanceof Unreachable)) replace(body, note("error", "The history does not answer", error.message));
+      if (!(error instanceof Unreachable)) announce(body, note("error", "The history does not answer", error.message));
     }
   }
 

@@ -1,6 +1,6 @@
 // Predictions: how often each model's peaks were exceeded against what it states and saves, and forecasts of workloads.
 
-import { h, note, replace, shortened, table } from "../base/dom.js";
+import { announce, h, note, replace, shortened, table } from "../base/dom.js";
 import { ForecastChart, NEWEST, WORTH, forecastTable, keyOf, worthTable } from "./forecasts.js";
 import { age, percent, whole } from "../base/format.js";
 import { scatter } from "../chart/scatter.js";
@@ -37,7 +37,7 @@ export function open(main, { search, keep }) {
       if (!newest.some((row) => keyOf(row) === workload)) workload = newest.length ? keyOf(newest[0]) : "";
       await draw();
     } catch (error) {
-      if (!(error instanceof Unreachable)) replace(body, note("error", "The history does not answer", error.message));
+      if (!(error instanceof Unreachable)) announce(body, note("error", "The history does not answer", error.message));
     }
   }
 
@@ -49,7 +49,7 @@ export function open(main, { search, keep }) {
   function choose(key) {
     workload = key;
     keep({ workload });
-    draw().catch((error) => replace(body, note("error", "The history does not answer", error.message)));
+    draw().catch((error) => announce(body, note("error", "The history does not answer", error.message)));
   }
 
   const end = repeat(load, 15);

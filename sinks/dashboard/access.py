@@ -60,7 +60,8 @@ class Access:
             answer = web.Response(status=303, headers={"Location": request.path})
             assert self._cookie is not None
             secure = self.identity is not None
-            answer.set_cookie(COOKIE, self._cookie, httponly=True, samesite="Strict", secure=secure, path="/")
+            # Lax, so that links to pages can be followed from other sites: a GET changes nothing, and others need JSON.
+            answer.set_cookie(COOKIE, self._cookie, httponly=True, samesite="Lax", secure=secure, path="/")
             return answer
         if hmac.compare_digest(_bytes(request.cookies.get(COOKIE, "")), (self._cookie or "").encode()):
             return None

@@ -59,6 +59,22 @@ async def test_a_page_with_a_token_goes_on_after_a_restart_and_says_that_another
         await expect(page.locator("#connection")).to_have_text("refused")
 
 
+async def test_a_link_on_another_site_opens_the_page_for_a_browser_with_the_cookie(
+    browser: Browser, client: Client, settings: Settings, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    file.write_text(SECRET)
+    await cache(client, rows(3))
+    async with served(client, settings, token_file=file) as address:
+        page = await browser.new_page()
+        links = f'<a href="{address}/?token={SECRET}">enter</a> <a href="{address}/#/cluster">look</a>'
+        await page.route("http://chat.example/", lambda route: route.fulfill(content_type="text/html", body=links))
+        for name in ("enter", "look"):
+            await page.goto("http://chat.example/")
+            await page.get_by_role("link", name=name).click()
+            await live(page)
+
+
 async def test_a_page_too_many_says_so_until_another_is_closed(
     browser: Browser, client: Client, settings: Settings
 ) -> None:

@@ -1,8 +1,9 @@
 """The flight recorder: a period of the history as one HTML file that needs nothing else.
 
 The file holds the series of all nodes in steps, events and decisions, the chart library and the script that draws them.
-It loads nothing, and its content security policy lets only these scripts run. Steps are as long as the bound on the
-number of values makes them, so the file stays below some ten megabytes for any period and any cluster.
+It loads nothing, and its content security policy lets only these scripts run. Steps are as long as the bounds on the
+numbers of values and of steps make them: the file stays below some ten megabytes for any period and any cluster, and
+the map of all nodes, in which a step is a pixel, within the width of a canvas.
 """
 
 import base64
@@ -31,6 +32,7 @@ _STYLES = ("vendor/uPlot.min.css", "style.css")
 _MODULE = re.compile(r"^import .*;\n|^export (?=const|function|class|let)", re.MULTILINE)
 
 _VALUES = 1_000_000
+_STEPS = 16_000  # Chromium draws no canvas of more than 65,535 pixels, and Firefox none of more than 32,767
 _NODES = 5000
 _EVENTS = 2000
 _DECISIONS = 500
@@ -84,7 +86,8 @@ def read(history: History, period: Period, nodes: Sequence[str] = (), *, seconds
     if facts[0][3] > len(facts):
         chosen = _condition(period, [name for name, *_ in facts])
     span = period.to_us - period.from_us
-    step_us = _SECOND_US * max(1, -(-span * len(facts) * _COLUMNS // (_VALUES * _SECOND_US)))
+    step_seconds = (-(-span * len(facts) * _COLUMNS // (_VALUES * _SECOND_US)), -(-span // (_STEPS * _SECOND_US)))
+    step_us = _SECOND_US * max(1, *step_seconds)
     series = {table: _series(history, table, period, chosen, step_us, seconds) for table in _SERIES}
     return {
         "release": RELEASE,

@@ -73,6 +73,15 @@ def test_steps_grow_until_the_values_are_few_enough(
 
 
 @pytest.mark.slow
+def test_days_of_one_node_have_no_more_steps_than_a_canvas_has_pixels(recorded: tuple[Folder, Period]) -> None:
+    folder, period = recorded
+    days = Period(period.to_us - 7 * 86_400 * SECOND_US, period.to_us)
+    content = recorder.read(folder, days, flight.NODES[:1], seconds=10)
+    assert content["step"] == 38
+    assert (days.to_us - days.from_us) / SECOND_US / content["step"] <= 16_000
+
+
+@pytest.mark.slow
 def test_of_too_many_nodes_those_with_least_room_are_in_it(
     recorded: tuple[Folder, Period], monkeypatch: pytest.MonkeyPatch
 ) -> None:

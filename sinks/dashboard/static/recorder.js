@@ -1,6 +1,6 @@
 // The flight recorder: a file that holds this script with those it imports, and the series of all nodes of a period.
 
-import { amount, clock, counted, moment, percent, resource, whole } from "./base/format.js";
+import { amount, counted, moment, percent, resource, stamp, whole } from "./base/format.js";
 import { h, replace, table } from "./base/dom.js";
 import { Chart } from "./chart/chart.js";
 import { SILENT_SECONDS, gapped } from "./chart/gap.js";
@@ -24,11 +24,12 @@ function record(main, recording) {
   const body = h("div", {});
   const detail = h("div", {});
   const theme = h("button", { type: "button", onclick: () => { setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"); paint(); show(); } }, "Theme");
+  const time = stamp(recording.from, recording.to, recording.from);
   const left = recording.found - recording.nodes.length;
-  replace(main, h("h1", {}, `spazio, ${moment(recording.from * 1e6)} to ${clock(recording.to * 1e6)}`),
+  replace(main, h("h1", {}, `spazio, ${moment(recording.from * 1e6)} to ${time(recording.to * 1e6)}`),
     h("p", { class: "quiet" }, `${counted(recording.nodes.length, "node")}${left ? ` with least room; ${whole(left)} more are left out` : ""}, in steps of ${amount(recording.step, 0)} s. Made ${recording.made} by spazio ${recording.release}; this file loads nothing.`),
     h("div", { class: "controls" }, kind, box, theme), h("div", { class: "holder scroll" }, canvas), tip, detail, h("h2", {}, "Nodes"), body,
-    h("h2", {}, "Decisions"), decisions(recording), h("h2", {}, "Containers started and ended"), events(recording));
+    h("h2", {}, "Decisions"), decisions(recording, time), h("h2", {}, "Containers started and ended"), events(recording, time));
 
   const count = Math.max(1, Math.ceil((recording.to - recording.from) / recording.step));
   const height = Math.max(LEAST_ROW, Math.min(MOST_ROW, Math.floor(420 / recording.nodes.length)));
@@ -62,7 +63,7 @@ function record(main, recording) {
   canvas.addEventListener("mousemove", (event) => {
     const place = canvas.getBoundingClientRect();
     const at = recording.from + (event.clientX - place.left) / place.width * (recording.to - recording.from);
-    tip.textContent = `${under(event).node} at ${clock(at * 1e6)}`;
+    tip.textContent = `${under(event).node} at ${time(at * 1e6)}`;
   });
   canvas.addEventListener("click", (event) => choose(under(event)));
 
@@ -138,18 +139,18 @@ function shade(share) {
   return [...from.map((value, channel) => Math.round(value + (to[channel] - value) * at)), 255];
 }
 
-function decisions(recording) {
+function decisions(recording, time) {
   if (!recording.decisions.length) return h("p", { class: "quiet" }, "None in this time.");
   return table([
-    { title: "Time", of: (row) => clock(row[0]) }, { title: "Pod", of: (row) => row[3] }, { title: "Class", of: (row) => row[4] }, { title: "Outcome", of: (row) => row[2] },
+    { title: "Time", of: (row) => time(row[0]) }, { title: "Pod", of: (row) => row[3] }, { title: "Class", of: (row) => row[4] }, { title: "Outcome", of: (row) => row[2] },
     { title: "Node", of: (row) => row[1] }, { title: "Would do", number: true, of: (row) => `${whole(row[5])} of ${whole(row[6])}` },
   ], recording.decisions.slice(0, ROWS), { caption: "Decisions" });
 }
 
-function events(recording) {
+function events(recording, time) {
   if (!recording.events.length) return h("p", { class: "quiet" }, "None in this time.");
   return table([
-    { title: "Time", of: (row) => clock(row[0]) }, { title: "Node", of: (row) => row[1] }, { title: "Event", of: (row) => row[2] },
+    { title: "Time", of: (row) => time(row[0]) }, { title: "Node", of: (row) => row[1] }, { title: "Event", of: (row) => row[2] },
     { title: "Container", of: (row) => row[3] }, { title: "Class", of: (row) => row[4] },
   ], recording.events.slice(0, ROWS), { caption: "Containers started and ended" });
 }

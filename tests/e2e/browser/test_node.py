@@ -169,6 +169,35 @@ async def test_no_chart_draws_a_time_in_which_the_node_was_away(
         assert watched.complaints == []
 
 
+async def test_times_of_another_day_have_that_day(browser: Browser, client: Client, settings: Settings) -> None:
+    usage = [telemetry.usage("n1", second, [{"pod": "u", "cpu_cores": 1.0}]) for second in range(60)]
+    messages: list[tuple[str, Message]] = [(NAMES.node("pods", "n1"), message) for message in usage]
+    messages.append((NAMES.node("containers", "n1"), telemetry.event("n1", 7, "started")))
+    record(settings.history_dir, messages)
+    labels = """async ([low, high]) => {
+      const { Chart } = await import("/static/chart/chart.js");
+      const element = document.body.appendChild(document.createElement("div"));
+      const chart = new Chart(element, { title: "", series: [{}], format: String });
+      chart.set([[low, high], [1, 1]], [low, high]);
+      await new Promise(requestAnimationFrame);
+      return chart.plot.axes[0]._values;
+    }"""
+    day = re.compile(r"\d\d/\d\d/2023")
+    async with served(client, settings) as address:
+        watched = await opened(browser, address, f"node/n1?from={telemetry.START}&to={telemetry.START + 60}")
+        page = watched.page
+        figure = page.locator("figure", has=page.locator(".u-title", has_text="CPU of pods, by class"))
+        await expect(figure.locator(".u-value").first).to_have_text(day)
+        await expect(page.locator(".ranges .quiet")).to_have_text(day)
+        listed = page.get_by_role("region", name="Containers started and ended").locator("tbody td")
+        await expect(listed.first).to_have_text(day)
+        first, *others = await evaluated(page, labels, telemetry.START, telemetry.START + 60)
+        assert [bool(day.search(label)) for label in (first, *others)] == [True] + [False] * len(others)
+        noon = await page.evaluate("new Date().setHours(12) / 1000")
+        assert "/" not in "".join(await evaluated(page, labels, noon, noon + 60))
+        assert watched.complaints == []
+
+
 def asked_until(statements: list[str], seconds: float) -> set[str]:
     """Return the tables that statements ask for what was until a time; some begin a while before the range."""
     asked = [each for statement in statements for each in ASKED.findall(statement)]

@@ -59,6 +59,13 @@ export function part(name) {
 // What runs out first, in words.
 export const resource = (name) => ({ cpu: "CPU", memory: "memory", disk: "disk", pods: "pod limit" })[name] ?? name;
 
-export const clock = (us) => (us ? new Date(us / 1000).toLocaleTimeString("en-GB") : "–");
+const clock = (us) => (us ? new Date(us / 1000).toLocaleTimeString("en-GB") : "–");
 export const moment = (us) => (us ? new Date(us / 1000).toLocaleString("en-GB") : "–");
+
+// What shows the times of a range, from and to in seconds: with the day, unless the whole range is on the given one.
+export function stamp(from, to, day) {
+  const date = (seconds) => new Date(seconds * 1000).toDateString();
+  return date(from) === date(day) && date(to) === date(day) ? clock : moment;
+}
+
 export const quoted = (text) => `'${String(text).replaceAll("'", "''")}'`;

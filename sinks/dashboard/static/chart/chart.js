@@ -1,20 +1,20 @@
 // Charts over time by uPlot: one range for all of a page, shaded churn, stacked areas.
 
-import { trimmed } from "../base/format.js";
+import { now, stamp, trimmed } from "../base/format.js";
 
 const COLOURS = ["c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8"];
 const POWERS_OF_TWO = Array.from({ length: 60 }, (_, power) => 2 ** power); // between labels of bytes
 
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
-// Labels of the time axis: with seconds where they differ, with the day where it changes.
+// Labels of the time axis: with seconds where they differ, with the day where it changes, and at first unless it is today.
 function times(_, splits) {
   const seconds = splits.length > 1 && splits[1] - splits[0] < 60;
   return splits.map((at, index) => {
     const date = new Date(at * 1000);
     const text = date.toLocaleTimeString("en-GB", seconds ? {} : { hour: "2-digit", minute: "2-digit" });
-    const before = index ? new Date(splits[index - 1] * 1000) : date;
-    return before.getDate() === date.getDate() ? text : `${text}\n${date.toLocaleDateString("en-GB")}`;
+    const before = new Date(index ? splits[index - 1] * 1000 : now());
+    return before.toDateString() === date.toDateString() ? text : `${text}\n${date.toLocaleDateString("en-GB")}`;
   });
 }
 
@@ -38,8 +38,8 @@ export class Chart {
       legend: { live: true },
       cursor: { sync: { key: "spazio" }, drag: { x: true, y: false, setScale: false }, points: { size: 5 } },
       scales: { x: { time: true, range: (_, low, high) => this.range ?? [low, high] }, y: { range: (_, low, high) => [min ?? Math.min(0, low ?? 0), max ?? Math.max((high ?? 0) * 1.08, floor ?? (high ? 0 : 1))] } },
-      axes: [{ ...axis, space: 70, size: 34, values: times }, { ...axis, size: 72, values: (_, values) => values.map((value) => trimmed(format(value))), ...(binary ? { incrs: POWERS_OF_TWO } : {}) }],
-      series: [{ value: (_, at) => (at === null ? "–" : new Date(at * 1000).toLocaleTimeString("en-GB")) }, ...series.map((each, at) => ({
+      axes: [{ ...axis, space: 70, size: (_, labels) => (labels?.some((text) => text.includes("\n")) ? 48 : 34), values: times }, { ...axis, size: 72, values: (_, values) => values.map((value) => trimmed(format(value))), ...(binary ? { incrs: POWERS_OF_TWO } : {}) }],
+      series: [{ value: (_, at) => (at === null ? "–" : this.time(at)) }, ...series.map((each, at) => ({
         label: each.label,
         stroke: style(each.colour ?? COLOURS[at % COLOURS.length]),
         width: each.width ?? 1.5,
@@ -68,6 +68,11 @@ export class Chart {
     if (value === null || value === undefined) return "–";
     const raw = this.options.stacked && index !== null ? this.data[number][index] : value;
     return raw === null || raw === undefined ? "–" : format(raw);
+  }
+
+  time(at) {
+    const [low, high] = this.range ?? [this.data[0][0], this.data[0].at(-1)];
+    return stamp(low, high, now() / 1000)(at * 1e6);
   }
 
   shade(plot, spans) {

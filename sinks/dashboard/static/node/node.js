@@ -2,7 +2,7 @@
 
 import { csv } from "../base/csv.js";
 import { announce, h, note, replace, shortened, table } from "../base/dom.js";
-import { age, amount, brief, bytes, clock, counted, moment, now, percent, resource, whole } from "../base/format.js";
+import { age, amount, brief, bytes, counted, moment, now, percent, resource, stamp, whole } from "../base/format.js";
 import { NodeCharts } from "./charts.js";
 import { NodeData } from "./data.js";
 import { METRICS } from "./series.js";
@@ -28,6 +28,7 @@ export function open(main, { argument: node, search, report, go, keep, about }) 
   replace(main, head, message, buttons, plots, h("h2", {}, "Pods"), pods, h("h2", {}, "Containers started and ended"), happened);
 
   const range = () => (view.from ? [view.from, view.to] : [now() / 1000 - view.seconds, now() / 1000]);
+  const time = (us) => stamp(...range(), now() / 1000)(us);
   const load = () => data.load(...range());
   const charts = new NodeCharts(plots, data, (from, to) => {
     Object.assign(view, { from, to });
@@ -45,7 +46,7 @@ export function open(main, { argument: node, search, report, go, keep, about }) 
       drawButtons();
     };
     replace(buttons, RANGES.map(([seconds, title]) => h("button", { type: "button", "aria-pressed": String(live && seconds === view.seconds), onclick: choose(seconds) }, title)),
-      h("span", { class: "quiet" }, live ? "live; drag over a chart to look closer" : `${clock(view.from * 1e6)} to ${clock(view.to * 1e6)}; choose a range to go on live`),
+      h("span", { class: "quiet" }, live ? "live; drag over a chart to look closer" : `${time(view.from * 1e6)} to ${time(view.to * 1e6)}; choose a range to go on live`),
       h("button", { type: "button", onclick: () => saveTable(node, data.raw.within(...range())) }, "Save as CSV"), h("button", { type: "button", onclick: savePage }, "Save as a page"));
   }
 
@@ -68,7 +69,7 @@ export function open(main, { argument: node, search, report, go, keep, about }) 
 
   function list() {
     replace(pods, podTable(data.newest.pods));
-    replace(happened, eventTable(data.events(...range())));
+    replace(happened, eventTable(data.events(...range()), time));
   }
 
   let refilling = 0;
@@ -151,10 +152,10 @@ function podTable(block) {
   ], rows, { caption: "Pods" });
 }
 
-function eventTable(events) {
+function eventTable(events, time) {
   if (!events.length) return h("p", { class: "quiet" }, "None in this range.");
   return table([
-    { title: "Time", of: (row) => clock(row.at_us) }, { title: "Event", of: (row) => row.event }, { title: "Container", of: (row) => brief(row.who) }, { title: "Class", of: (row) => brief(row.workload) },
+    { title: "Time", of: (row) => time(row.at_us) }, { title: "Event", of: (row) => row.event }, { title: "Container", of: (row) => brief(row.who) }, { title: "Class", of: (row) => brief(row.workload) },
   ], events.slice(0, 50), { caption: "Containers started and ended" });
 }
 

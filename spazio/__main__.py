@@ -4,7 +4,9 @@ Imports take most of a command's first second, so all of ours are within `main`,
 the same way: a command that is ended leaves nothing half-written. Services have their own answer to both.
 """
 
+import codecs
 import errno
+import io
 import os
 import signal
 import sys
@@ -29,6 +31,7 @@ def main() -> int:
         ended.append(number)
         raise KeyboardInterrupt
 
+    _write_what_can_be_encoded()
     before = signal.signal(signal.SIGTERM, end)
     try:
         status = _run(sys.argv[1:])
@@ -50,6 +53,12 @@ def main() -> int:
         if not isinstance(error, BrokenPipeError):  # `head` has what it wants
             status = status or _cannot_write(error)
     return status
+
+
+def _write_what_can_be_encoded() -> None:
+    """Let tables have a question mark for a letter that the encoding of standard output lacks, and not end."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and codecs.lookup(sys.stdout.encoding).name != "utf-8":
+        sys.stdout.reconfigure(errors="replace")
 
 
 def _cannot_write(error: OSError) -> int:

@@ -73,6 +73,8 @@ def run(directory: Path, statement: str | None, *, form: Form = "table", unrestr
     try:
         if form == "parquet":
             return _run_parquet(directory, statement, unrestricted)
+        if form != "table" and isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="strict")  # in rows for programs nothing is replaced
         with view.connect(directory, restricted=not unrestricted) as connection:
             return _run_text(connection, statement, {"json": _json, "csv": _csv, "table": _table}[form], unrestricted)
     except (FileNotFoundError, duckdb.Error) as error:

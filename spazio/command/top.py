@@ -55,10 +55,7 @@ async def _follow(settings: Settings) -> int:
     console = Console()
     async with latest.follow(settings) as nodes:
         if not console.is_terminal:
-            with Live(console=console, auto_refresh=False) as display:
-                while True:
-                    rows = await nodes.read(_REFRESH_SECONDS)
-                    display.update(table.page(rows, time.time(), console.width), refresh=True)
+            await _print(nodes, console)
         shown = view.View(own=settings.sample.node_name)
         async with keys.pressed() as pressed:
             with Live(console=console, auto_refresh=False, screen=True) as display:
@@ -69,6 +66,18 @@ async def _follow(settings: Settings) -> int:
                     reading.cancel()
                     await asyncio.wait({reading})
     return 0
+
+
+async def _print(nodes: latest.Nodes, console: Console) -> None:
+    """Print the table once an interval, as into a file, until Ctrl-C."""
+    now = asyncio.get_running_loop().time
+    rows = await nodes.read_all(_ONCE_SECONDS) or await nodes.read(_FIRST_SECONDS)
+    while True:
+        console.print(table.page(rows, time.time(), console.width))
+        due = now() + partitions.PRINTED_SECONDS
+        while now() < due:
+            rows = await nodes.read(due - now())
+            await asyncio.sleep(_PAUSE_SECONDS)
 
 
 async def _read(nodes: latest.Nodes, shown: view.View) -> None:

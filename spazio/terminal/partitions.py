@@ -22,6 +22,7 @@ from spazio.service import processing
 from spazio.terminal import clean, latest
 
 _REFRESH_SECONDS = 1.0
+PRINTED_SECONDS = 3.0  # between two tables without a terminal, as those of `top -b`
 _ASKED_SECONDS = 2.0
 _WORDS = {
     processing.AGGREGATE: "global model",
@@ -69,7 +70,10 @@ async def follow(settings: Settings) -> int:
     """Show all parts until Ctrl-C."""
     async with latest.dial(settings) as client:
         console = Console()
-        with Live(console=console, auto_refresh=False, screen=console.is_terminal) as display:
+        while not console.is_terminal:
+            console.print(_table(await _rows(client, settings)))
+            await asyncio.sleep(PRINTED_SECONDS)
+        with Live(console=console, auto_refresh=False, screen=True) as display:
             while True:
                 display.update(_table(await _rows(client, settings)), refresh=True)
                 await asyncio.sleep(_REFRESH_SECONDS)

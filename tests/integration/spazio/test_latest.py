@@ -1,13 +1,19 @@
 """What a command that reads the live pipeline says when the server goes away meanwhile, or lacks what it asks for."""
 
+import asyncio
+import os
+import sys
+
 import pytest
 from nats.aio.client import Client
 
 from bus import stream
+from schemas import settings as all_settings
 from schemas.settings import Settings
 from schemas.subject import Names
 from spazio.terminal import latest
 from tests.conftest import NatsServer
+from tests.support.dashboard.pages import cache, rows
 
 
 async def test_a_server_that_goes_away_during_a_request_is_not_reported_to_lack_anything(
@@ -29,3 +35,26 @@ async def test_a_server_without_the_bucket_of_the_cache_is_reported_to_lack_it(
     with pytest.raises(latest.Unreachable, match=r"has no bucket SPAZIO_AVAILABILITY: start the cache sink$"):
         async with latest.follow(settings):
             pass
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [(), ("--partitions",)])
+async def test_a_table_goes_into_a_pipe_at_every_interval_in_any_encoding(
+    client: Client, settings: Settings, options: tuple[str, ...]
+) -> None:
+    await cache(client, rows(3))
+    environ = {**os.environ, **all_settings.environment(settings), "PYTHONIOENCODING": "latin-1"}
+    command = (sys.executable, "-m", "spazio", "top", *options)
+    top = await asyncio.create_subprocess_exec(*command, env=environ, stdout=asyncio.subprocess.PIPE)
+    try:
+        assert top.stdout is not None
+        async with asyncio.timeout(60):
+            for _ in range(2):
+                await top.stdout.readuntil(b"spazio: ")
+        if not options:
+            listed = await top.stdout.readuntil(b"shop/web")
+            assert b"node-00002" in listed
+            assert b"?" in listed  # for the sign of "at least"
+    finally:
+        top.terminate()
+        await top.wait()

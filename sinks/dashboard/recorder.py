@@ -88,6 +88,8 @@ def read(history: History, period: Period, nodes: Sequence[str] = (), *, seconds
     span = period.to_us - period.from_us
     step_seconds = (-(-span * len(facts) * _COLUMNS // (_VALUES * _SECOND_US)), -(-span // (_STEPS * _SECOND_US)))
     step_us = _SECOND_US * max(1, *step_seconds)
+    events, events_found = _newest(history, _CONTAINERS, chosen, _EVENTS, seconds)
+    decisions, decisions_found = _newest(history, _PLACED, period.condition(), _DECISIONS, seconds)
     series = {table: _series(history, table, period, chosen, step_us, seconds) for table in _SERIES}
     return {
         "release": RELEASE,
@@ -100,8 +102,10 @@ def read(history: History, period: Period, nodes: Sequence[str] = (), *, seconds
             {"node": name, "binding": binding, **{table: rows.get(name) for table, rows in series.items()}}
             for name, _, binding, _ in facts
         ],
-        "events": _newest(history, _CONTAINERS, chosen, _EVENTS, seconds),
-        "decisions": _newest(history, _PLACED, period.condition(), _DECISIONS, seconds),
+        "events": events,
+        "events_found": events_found,
+        "decisions": decisions,
+        "decisions_found": decisions_found,
     }
 
 
@@ -155,9 +159,16 @@ def _series(
     return {row[0]: dict(zip(("steps", *columns), row[1:], strict=True)) for row in answer.rows}
 
 
-def _newest(history: History, statement: str, condition: str, most: int, seconds: float) -> Sequence[Sequence[Any]]:
-    limited = f"{statement} WHERE {condition} ORDER BY at_us DESC LIMIT {most}"
-    return history.query(limited, rows=most, seconds=seconds).rows
+def _newest(
+    history: History, statement: str, condition: str, most: int, seconds: float
+) -> tuple[Sequence[Sequence[Any]], int]:
+    """Return the newest rows, and the number of all."""
+    every = f"{statement} WHERE {condition}"
+    rows = history.query(f"{every} ORDER BY at_us DESC LIMIT {most}", rows=most, seconds=seconds).rows
+    if len(rows) < most:
+        return rows, len(rows)
+    ((number,),) = history.query(f"SELECT count(*) FROM ({every})", rows=1, seconds=seconds).rows  # noqa: S608 # ours
+    return rows, number
 
 
 def _hashes(texts: Sequence[str]) -> str:

@@ -33,6 +33,7 @@ COLUMNS = (
 )
 _TURN_SECONDS = 1.0
 _TOTALS_SECONDS = 2.0
+_TOTALS = 100  # of classes, those that come first
 _IDLE_SECONDS = 20.0  # after the last page has closed, in case it was only reloaded
 _SPARE_CLASSES = 64  # which come and go, as those of jobs, until all are counted again
 _encode = msgspec.json.encode
@@ -205,12 +206,14 @@ class ClusterFeed:
 
     def _totals(self) -> dict[str, Any]:
         rows = list(self._rows.values())
-        classes = [total._asdict() | {"binding": total.binding} for total in cluster.totals(rows)[:100]]
+        totals = cluster.totals(rows)
+        classes = [total._asdict() | {"binding": total.binding} for total in totals[:_TOTALS]]
         return {
             "nodes": len(rows),
             "pods": sum(row.pods for row in rows),
             "available": sum(int(row.available) for row in rows),
             "lower": sum(int(row.lower) for row in rows),
             "classes": classes,
+            "classCount": len(totals),
             "stranded": [each._asdict() for each in cluster.stranded(rows)],
         }

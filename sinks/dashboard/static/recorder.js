@@ -1,7 +1,7 @@
 // The flight recorder: a file that holds this script with those it imports, and the series of all nodes of a period.
 
 import { amount, counted, moment, percent, resource, stamp, whole } from "./base/format.js";
-import { h, replace, table } from "./base/dom.js";
+import { cut, h, replace, table } from "./base/dom.js";
 import { Chart } from "./chart/chart.js";
 import { SILENT_SECONDS, gapped } from "./chart/gap.js";
 
@@ -141,18 +141,18 @@ function shade(share) {
 
 function decisions(recording, time) {
   if (!recording.decisions.length) return h("p", { class: "quiet" }, "None in this time.");
-  return table([
+  return [cut("decisions", ROWS, recording.decisions_found, "newest"), table([
     { title: "Time", of: (row) => time(row[0]) }, { title: "Pod", of: (row) => row[3] }, { title: "Class", of: (row) => row[4] }, { title: "Outcome", of: (row) => row[2] },
     { title: "Node", of: (row) => row[1] }, { title: "Would do", number: true, of: (row) => `${whole(row[5])} of ${whole(row[6])}` },
-  ], recording.decisions.slice(0, ROWS), { caption: "Decisions" });
+  ], recording.decisions.slice(0, ROWS), { caption: "Decisions" })];
 }
 
 function events(recording, time) {
   if (!recording.events.length) return h("p", { class: "quiet" }, "None in this time.");
-  return table([
+  return [cut("events", ROWS, recording.events_found, "newest"), table([
     { title: "Time", of: (row) => time(row[0]) }, { title: "Node", of: (row) => row[1] }, { title: "Event", of: (row) => row[2] },
     { title: "Container", of: (row) => row[3] }, { title: "Class", of: (row) => row[4] },
-  ], recording.events.slice(0, ROWS), { caption: "Containers started and ended" });
+  ], recording.events.slice(0, ROWS), { caption: "Containers started and ended" })];
 }
 
 function setTheme(next) {

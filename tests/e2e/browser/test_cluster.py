@@ -91,6 +91,18 @@ async def test_a_node_most_of_whose_cost_is_assumed_is_learning(
         await expect(listed.first.locator("td").nth(8)).to_have_text("50 %")
 
 
+async def test_a_list_of_classes_that_is_cut_says_so(browser: Browser, client: Client, settings: Settings) -> None:
+    given = rows(15)
+    room = (given[0].classes or {})["shop/web"]
+    for number, row in enumerate(given):
+        given[number] = row.model_copy(update={"classes": {f"shop/{number}-{each}": room for each in range(8)}})
+    await cache(client, given)
+    async with served(client, settings) as address:
+        page = (await opened(browser, address, "cluster")).page
+        await expect(page.get_by_text("The first 30 of 120 classes.")).to_be_visible()
+        await expect(page.get_by_role("region", name="Workload classes").locator("tbody tr")).to_have_count(30)
+
+
 async def test_pods_to_be_added_go_to_no_node_that_takes_none(
     browser: Browser, client: Client, settings: Settings
 ) -> None:

@@ -169,10 +169,13 @@ async def test_no_chart_draws_a_time_in_which_the_node_was_away(
         assert watched.complaints == []
 
 
-async def test_times_of_another_day_have_that_day(browser: Browser, client: Client, settings: Settings) -> None:
+async def test_times_of_another_day_have_that_day_and_a_list_that_is_cut_says_so(
+    browser: Browser, client: Client, settings: Settings
+) -> None:
     usage = [telemetry.usage("n1", second, [{"pod": "u", "cpu_cores": 1.0}]) for second in range(60)]
     messages: list[tuple[str, Message]] = [(NAMES.node("pods", "n1"), message) for message in usage]
-    messages.append((NAMES.node("containers", "n1"), telemetry.event("n1", 7, "started")))
+    started = [telemetry.event("n1", number / 3, "started") for number in range(120)]
+    messages += [(NAMES.node("containers", "n1"), event) for event in started]
     record(settings.history_dir, messages)
     labels = """async ([low, high]) => {
       const { Chart } = await import("/static/chart/chart.js");
@@ -191,6 +194,7 @@ async def test_times_of_another_day_have_that_day(browser: Browser, client: Clie
         await expect(page.locator(".ranges .quiet")).to_have_text(day)
         listed = page.get_by_role("region", name="Containers started and ended").locator("tbody td")
         await expect(listed.first).to_have_text(day)
+        await expect(page.get_by_text("The newest 50 of 120 events.")).to_be_visible()
         first, *others = await evaluated(page, labels, telemetry.START, telemetry.START + 60)
         assert [bool(day.search(label)) for label in (first, *others)] == [True] + [False] * len(others)
         noon = await page.evaluate("new Date().setHours(12) / 1000")

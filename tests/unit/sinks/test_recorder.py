@@ -82,6 +82,17 @@ def test_days_of_one_node_have_no_more_steps_than_a_canvas_has_pixels(recorded: 
 
 
 @pytest.mark.slow
+def test_a_file_that_leaves_events_out_says_how_many_there_are(
+    recorded: tuple[Folder, Period], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = read(recorded)
+    assert (len(content["events"]), content["events_found"], content["decisions_found"]) == (2, 2, 0)
+    monkeypatch.setattr(recorder, "_EVENTS", 1)
+    content = read(recorded)
+    assert (len(content["events"]), content["events_found"]) == (1, 2)
+
+
+@pytest.mark.slow
 def test_of_too_many_nodes_those_with_least_room_are_in_it(
     recorded: tuple[Folder, Period], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,7 @@
 // Builds elements. Text becomes text nodes only, so names of nodes and pods are never read as markup.
 
+import { whole } from "./format.js";
+
 // Children of lists in lists, without what is absent.
 const present = (children) => children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
 
@@ -68,6 +70,11 @@ export function table(columns, rows, { caption, sort, onsort } = {}) {
 
 export function note(kind, title, text) {
   return h("div", { class: `note ${kind}`, role: kind === "error" ? "alert" : "status" }, h("strong", {}, title), h("p", {}, text));
+}
+
+// A line above a list that has not all there is, such as "The first 30 of 120 classes."; null: it has.
+export function cut(items, shown, total, order = "first") {
+  return total > shown ? h("p", { class: "quiet" }, `The ${order} ${whole(shown)} of ${whole(total)} ${items}.`) : null;
 }
 
 // A note if the server has left out rows of an answer; null: it has not.

@@ -121,7 +121,7 @@ export function open(main, { search, report, go, keep, about }) {
       const all = [...cluster.nodes.values()];
       const silent = all.length > 0 && all.every(stale);
       replace(cards, totalCards(silent ? null : total, all, stale));
-      replace(classes, silent ? h("p", { class: "quiet" }, `${away ? "Nothing comes from the bus" : "No node has reported lately"}, so what fits is not known.`) : classTable(total.classes));
+      replace(classes, silent ? h("p", { class: "quiet" }, `${away ? "Nothing comes from the bus" : "No node has reported lately"}, so what fits is not known.`) : classTable(total.classes, total.classCount));
     }
     drawList(nodes);
     const bins = binsOf(view.measure);

@@ -1,10 +1,11 @@
 // The numbers of the cluster: totals as cards, workload classes and nodes as tables.
 
-import { h, table } from "../base/dom.js";
+import { cut, h, table } from "../base/dom.js";
 import { age, amount, bytes, counted, now, percent, resource, whole, workload } from "../base/format.js";
 import { isLearning } from "./nodes.js";
 
 const MOST_ROWS = 200;
+const MOST_CLASSES = 30;
 
 const card = (title, number, text) => h("div", { class: "card" }, h("span", {}, title), h("strong", {}, number), h("small", {}, text));
 
@@ -28,9 +29,10 @@ function stranded(title, sums, name, format) {
   return card(title, format(parts.reduce((total, sum) => total + sum[name], 0)), reasons.join("; ") || "no full node has any left");
 }
 
-export function classTable(rows) {
+// `total` counts also the classes that the server has left out.
+export function classTable(rows, total) {
   if (!rows.length) return h("p", { class: "quiet" }, "No workload class is known yet; pods without a class count as the mix.");
-  return table([
+  return [cut("classes", MOST_CLASSES, total), table([
     { title: "Class", of: (row) => workload(row.workload) },
     { title: "Running", number: true, of: (row) => whole(row.pods) },
     { title: "Fit, at least", number: true, help: "sum of the nodes' lower bounds", of: (row) => whole(row.lower) },
@@ -40,7 +42,7 @@ export function classTable(rows) {
     { title: "Stranded CPU", number: true, help: "free CPU that the class cannot use, since another resource is gone", of: (row) => percent(row.stranded_cpu) },
     { title: "Stranded memory", number: true, of: (row) => percent(row.stranded_memory) },
     { title: "Runs out first", of: (row) => resource(row.binding) },
-  ], rows.slice(0, 30), { caption: "Workload classes" });
+  ], rows.slice(0, MOST_CLASSES), { caption: "Workload classes" })];
 }
 
 // `roomOf` returns what fits on a node, `closed` why it takes no pods; `sort` is {key, down}.

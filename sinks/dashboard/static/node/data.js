@@ -73,6 +73,11 @@ export class NodeData {
     return [...all.values()].filter((row) => row.at_us >= low * 1e6 && row.at_us <= high * 1e6).sort((one, other) => other.at_us - one.at_us);
   }
 
+  // Older containers of the range that the history has, and that were not read.
+  get eventsLeft() {
+    return this.past.events.length ? this.past.events[0].found - this.past.events.length : 0;
+  }
+
   // What takes the live messages, by kind.
   handlers() {
     const taking = {

@@ -1,7 +1,7 @@
 // Node: raw and smoothed metrics live, what fits with its interval, pods by use, events; one range for all charts.
 
 import { csv } from "../base/csv.js";
-import { announce, h, note, replace, shortened, table } from "../base/dom.js";
+import { announce, cut, h, note, replace, shortened, table } from "../base/dom.js";
 import { age, amount, brief, bytes, counted, moment, now, percent, resource, stamp, whole } from "../base/format.js";
 import { NodeCharts } from "./charts.js";
 import { NodeData } from "./data.js";
@@ -12,6 +12,7 @@ const RANGES = [[60, "1 min"], [300, "5 min"], [900, "15 min"], [3600, "1 h"], [
 const REFILL_SECONDS = 15; // by then the history has what was measured while the page connected
 const RELOAD_SECONDS = 300; // before live values are left out, of which the page keeps those of 15 minutes
 const SILENT_US = 15e6;
+const SHOWN_EVENTS = 50;
 
 export const EVENTS = true; // their stream reports the state of the connection
 
@@ -69,7 +70,7 @@ export function open(main, { argument: node, search, report, go, keep, about }) 
 
   function list() {
     replace(pods, podTable(data.newest.pods));
-    replace(happened, eventTable(data.events(...range()), time));
+    replace(happened, eventTable(data.events(...range()), data.eventsLeft, time));
   }
 
   let refilling = 0;
@@ -152,11 +153,11 @@ function podTable(block) {
   ], rows, { caption: "Pods" });
 }
 
-function eventTable(events, time) {
+function eventTable(events, left, time) {
   if (!events.length) return h("p", { class: "quiet" }, "None in this range.");
-  return table([
+  return [cut("events", SHOWN_EVENTS, events.length + left, "newest"), table([
     { title: "Time", of: (row) => time(row.at_us) }, { title: "Event", of: (row) => row.event }, { title: "Container", of: (row) => brief(row.who) }, { title: "Class", of: (row) => brief(row.workload) },
-  ], events.slice(0, 50), { caption: "Containers started and ended" });
+  ], events.slice(0, SHOWN_EVENTS), { caption: "Containers started and ended" })];
 }
 
 function saveTable(node, { times, values }) {

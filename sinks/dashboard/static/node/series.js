@@ -51,8 +51,9 @@ SELECT t, CASE WHEN who IN (SELECT who FROM largest) THEN who END AS who, sum(co
 FROM used JOIN blocks USING (t) GROUP BY 1, 2 ORDER BY 1`);
 }
 
+// The newest; `found` of each is the number of all in the range.
 export const events = (node, from, to) => rows(
-  `SELECT at_us, event, coalesce(name, container_name, left(container, 12)) AS who, workload FROM containers WHERE ${within(node, from, to)} ORDER BY at_us DESC LIMIT 100`);
+  `SELECT at_us, event, coalesce(name, container_name, left(container, 12)) AS who, workload, count(*) OVER () AS found FROM containers WHERE ${within(node, from, to)} ORDER BY at_us DESC LIMIT 100`);
 
 // Predictions that state how often they are exceeded, the newest of each step; those that know nothing yet state the whole
 // capacity.

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from processors.estimation import level
 from processors.estimation.level import quotient
-from processors.workload.usage import CPU, Usage, absent, roughly_whole
+from processors.workload.usage import CPU, Usage, absent
 
 Array = NDArray[np.float64]
 
@@ -28,7 +28,7 @@ _KIND_SECONDS = 5.0
 _DISTURBED_SECONDS = 1.3  # a block over more than that: something kept the agent from measuring, and pods from running
 _OVER, _UNDER = 0.006, 0.05  # how far from a whole number of cores a soaking pod is, relative
 _MOST_OVER, _MOST_UNDER = 0.02, 0.15  # and at most, in cores: of ten cores and more anything would be near
-_JOB = 0.9  # cores of what ends within a second
+_WHOLE, _WIDEST = 0.1, 0.15  # the same on a full machine: relative, and at most so many cores
 _BEYOND = 1.25  # of the CPUs: what a single pod wants
 _KEPT_FROM = 0.2  # of what pods use: more than that they wait for
 _MOSTLY, _ALL = 0.5, 0.9  # of a class's pods
@@ -95,14 +95,15 @@ def after(evidence: Evidence, usage: Usage, full: NDArray[np.bool_], fragments: 
     evident = full[:, None] & evidence.evident
     threads = np.where(evident & soaking, evidence.demand.mean, threads)
     # What threads wait for on a full machine is less exact.
-    roughly = roughly_whole(threads)
+    nearest = np.round(threads)
+    roughly = np.abs(threads - nearest) <= np.minimum(_WHOLE * nearest, _WIDEST)
     # What a pod waits for is estimated where the kernel does not say it; what it uses is measured.
     near = _near(threads) | _near(quotient(usage.used[..., CPU], counted))
     # One pod that wants more than all CPUs is not a service that the machine could run.
     beyond = threads > _BEYOND * usage.cores[:, None]
-    whole = np.where(full[:, None], roughly | beyond, near)
+    whole = np.where(full[:, None], ((nearest >= 1) & roughly) | beyond, near)
     # What ends within a second and takes a core is a job; its start and its end may add to that.
-    whole = np.where(rough, threads >= _JOB, whole)
+    whole = np.where(rough, threads >= 1 - _WHOLE, whole)
     mostly = _MOSTLY * counted
     shows = whole | (usage.held > mostly) | (usage.busy > mostly)
     # A serving class looks like a soaking one while the machine cannot keep up with it, and pods that others keep from

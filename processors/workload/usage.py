@@ -21,8 +21,8 @@ _WHOLE_SECONDS = 2  # its last second was whole
 _STARTING_SECONDS = 3  # what a pod uses while it starts is not what it takes
 _YOUNG_SECONDS = 20  # and perhaps not for longer: see `classes`
 _PULLED_SECONDS = 300  # for which a pod may be known before its first container runs
-_HELD_BACK = 0.2  # share of time: its quota bounds what a pod uses, if its threads never sleep
-_WHOLE, _WIDEST = 0.1, 0.15  # how far from a whole number such threads are: relative, and at most so many
+_HELD_BACK = 0.2  # share of time: its quota bounds what a pod uses, if it hardly sleeps
+_AWAKE = 0.9  # cores used and waited for
 _NEVER_SLEPT = (0.97, 1.01)  # cores used and waited for; both are measured, but not at the same instant
 _NEVER_SLEPT_WITH_STEAL = 0.6
 
@@ -89,7 +89,7 @@ class Pods(NamedTuple):
         block: (pods,) number of its block.
         cores, memory: (pods,) cores and bytes that it uses; NaN: not known.
         stalled: (pods,) how much it waited for a CPU, compared with the other pods of its block.
-        held: (pods,) its quota holds back threads that never sleep.
+        held: (pods,) its quota holds it back, and it hardly sleeps.
         blocked: (pods,) share of time that one of its threads waited for I/O; NaN: not known.
         age: (pods,) seconds for which it runs.
         pressure: (blocks,) `stalled` is made of pressures; else of CPU use.
@@ -117,7 +117,7 @@ def pods_of(blocks: Sequence[PodUsageBlock]) -> Pods:
     rest of the system are taken to stall as much as they run.
 
     A service may use half of its quota and wait for it in a third of its time, for each of its requests may need more
-    at once. Only what never sleeps uses and waits for a whole number of cores, as long as others leave it its quota.
+    at once; in the rest of the time it sleeps.
     """
     sizes = [len(block.pods) for block in blocks]
     block = np.repeat(np.arange(len(blocks)), sizes)
@@ -141,27 +141,13 @@ def pods_of(blocks: Sequence[PodUsageBlock]) -> Pods:
         cores=cores,
         memory=memory,
         stalled=stalled,
-        held=(quota > _HELD_BACK) & roughly_whole(_wanted(running, quota)),
+        held=(quota > _HELD_BACK) & (running + np.maximum(quota, np.nan_to_num(pressed)) >= _AWAKE),
         blocked=column(each.io_pressure for each in blocks),
         age=ages,
         pressure=pressure,
         used=np.stack((of_block(running), of_block(np.nan_to_num(memory))), axis=1),
         waited=system + of_block(stalled),
     )
-
-
-def _wanted(running: Array, throttled: Array) -> Array:
-    """Return cores that pods use and that their quotas keep from them (pods,).
-
-    What is throttled on several CPUs at a time is a share of what was wanted, and otherwise one of the time.
-    """
-    return np.maximum(running + throttled, quotient(running, 1.0 - throttled))
-
-
-def roughly_whole(threads: Array) -> NDArray[np.bool_]:
-    """Return where cores that are wanted are those of threads that never sleep, as far as they can be measured."""
-    nearest = np.round(threads)
-    return np.asarray((nearest >= 1) & (np.abs(threads - nearest) <= np.minimum(_WHOLE * nearest, _WIDEST)))
 
 
 class Beside(NamedTuple):

@@ -174,7 +174,8 @@ class Availability(Message):
         dict[Text, Ratio] | None,
         Field(
             max_length=MAXIMUM_CLASSES,
-            description="probability of each workload class for the next pod, - for pods of unknown class: what "
+            description="probability of each workload class for the next pod, - for pods of unknown class and of "
+            "classes beyond estimate.classes: what "
             "`available` counts; absent: reference pods, or mean pods where pods' usage is unknown",
         ),
     ] = None

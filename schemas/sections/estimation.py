@@ -196,9 +196,8 @@ class Estimate(Section):
         8,
         ge=0,
         le=64,
-        description="Workload classes that are estimated separately on one node. 0: none. The CPU time of pods of "
-        "other classes counts as the node's own. Each class costs memory and time on every node, so the default is "
-        "small.",
+        description="Workload classes that are estimated separately on one node. 0: none. Pods of other classes "
+        "count together as one more. Each class costs memory and time on every node, so the default is small.",
     )
     change_pods: float = Field(
         0.05,

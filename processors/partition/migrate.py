@@ -85,12 +85,13 @@ def _from_6(header: Header, arrays: Arrays) -> tuple[Header, Arrays]:
     added = {
         name: np.concatenate((arrays[name], part[:, slots:]), axis=1)
         for name, part in wide.items()
-        if part.shape != narrow[name].shape
+        if part.shape != narrow[name].shape and name in arrays
     }
     for name, nothing in (("told", np.nan), ("known", False)):
         if name in arrays:
             added[name] = np.insert(arrays[name], slots, nothing, axis=1)
-    return header | {"format": 7}, arrays | added | {"classes.cached": np.zeros(nodes)}
+    fresh = {"classes.cached": np.zeros(nodes), "classes.ceiling": np.zeros((nodes, slots + 1))}
+    return header | {"format": 7}, arrays | added | fresh
 
 
 _GONE_WITH_3 = ("classes.rest", "classes.scatter", "classes.seconds", "classes.errors")

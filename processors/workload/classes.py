@@ -50,6 +50,7 @@ class State(NamedTuple):
         demand: (nodes, slots) cores that the mean pod demands.
         kind: (nodes, slots) how soaking, 0..1.
         quota: (nodes, slots) how much its pods' CPU quotas bound what they use, 0..1.
+        ceiling: (nodes, slots) most cores that a pod used which its quota held back, faded.
         most: (nodes, slots) bytes of the mean pod at its largest, faded.
         held: (nodes, slots) seconds that its memory is known for, faded, and the more so the faster it grew.
         brief: What is known of pods that end within a second.
@@ -70,6 +71,7 @@ class State(NamedTuple):
     demand: level.State
     kind: Array
     quota: Array
+    ceiling: Array
     most: Array
     held: Array
     brief: brief.State
@@ -93,6 +95,7 @@ def init(nodes: int, slots: int, resources: int = 2) -> State:
         demand=level.init(nodes, slots),
         kind=np.zeros(flat),
         quota=np.zeros(flat),
+        ceiling=np.zeros(flat),
         most=np.zeros(flat),
         held=np.zeros(flat),
         brief=brief.init(nodes, slots),
@@ -111,7 +114,7 @@ def clear(state: State, node: int, slot: int, label: int, soaking: float) -> Non
     """Give a slot to another class, in place; what was known of the one before is lost."""
     state.label[node, slot], state.kind[node, slot] = label, soaking
     state.pods[node, slot] = state.present_us[node, slot] = 0
-    state.quota[node, slot] = state.most[node, slot] = state.held[node, slot] = 0.0
+    state.quota[node, slot] = state.most[node, slot] = state.held[node, slot] = state.ceiling[node, slot] = 0.0
     state.demand.mean[node, slot] = np.nan
     disk.clear(state.disk, node, slot)
     brief.clear(state.brief, node, slot)
@@ -172,6 +175,7 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
         demand=level.update(faded, demand, usage.span, frozen, slow=_SLOW_SECONDS, bursts=True),
         kind=evidence.kind,
         quota=evidence.quota,
+        ceiling=usage.ceiling,
         most=most,
         held=state.held * fade * steady + np.where(here, usage.span[:, None], 0.0),
         brief=fleeting,

@@ -23,6 +23,7 @@ _YOUNG_SECONDS = 20  # and perhaps not for longer: see `classes`
 _PULLED_SECONDS = 300  # for which a pod may be known before its first container runs
 _HELD_BACK = 0.2  # share of time: its quota bounds what a pod uses, if it hardly sleeps
 _AWAKE = 0.9  # cores used and waited for
+_AT_QUOTA = 0.8  # of the most that such a pod of its class used: a second has nine to eleven periods of a quota
 _NEVER_SLEPT = (0.97, 1.01)  # cores used and waited for; both are measured, but not at the same instant
 _NEVER_SLEPT_WITH_STEAL = 0.6
 
@@ -49,6 +50,7 @@ class Usage(NamedTuple):
         unplaced: (nodes,) cores that pods without a slot use.
         rest: (nodes, resources) cores and bytes of everything that is in no pod; NaN: not known.
         cached: (nodes,) bytes of pods' working sets beyond what the node has in use.
+        ceiling: (nodes, slots) most cores that a pod used which its quota held back, faded.
         amount: (nodes, resources) cores and bytes that pods may have.
         cores: (nodes,) CPUs.
         aged: (nodes,) True: the agent says for how long pods run.
@@ -74,6 +76,7 @@ class Usage(NamedTuple):
     unplaced: Array
     rest: Array
     cached: Array
+    ceiling: Array
     amount: Array
     cores: Array
     aged: NDArray[np.bool_]
@@ -117,7 +120,7 @@ def pods_of(blocks: Sequence[PodUsageBlock]) -> Pods:
     rest of the system are taken to stall as much as they run.
 
     A service may use half of its quota and wait for it in a third of its time, for each of its requests may need more
-    at once; in the rest of the time it sleeps.
+    at once; in the rest of the time it sleeps, and what it uses differs from second to second (`add_up`).
     """
     sizes = [len(block.pods) for block in blocks]
     block = np.repeat(np.arange(len(blocks)), sizes)
@@ -155,6 +158,7 @@ class Beside(NamedTuple):
 
     rest: Array
     cached: Array
+    ceiling: Array
     amount: Array
     cores: Array
     aged: NDArray[np.bool_]
@@ -184,6 +188,9 @@ def add_up(
 ) -> Usage:
     """Add up pods by the slots of their classes; `waiting` is as `Pods.stalled` yet.
 
+    What a quota holds back all the time uses as much as it allows in each second, which no other pod of the class
+    exceeds.
+
     Args:
         pods: Pods of one block of each node.
         slot: (pods,) slot of its class; -1: none.
@@ -200,10 +207,14 @@ def add_up(
     awake = pods.cores + pods.stalled
     with_steal = whole & (awake >= _NEVER_SLEPT_WITH_STEAL) & (awake <= _NEVER_SLEPT[1]) & pods.pressure[pods.block]
     busy = with_steal & (awake >= _NEVER_SLEPT[0])
-    watched, marks = older & ~np.isnan(pods.blocked), (pods.held, busy, with_steal)
+    place = np.where(slot >= 0, pods.block * slots + slot, nodes * slots)
+    ceiling = np.append(beside.ceiling, np.inf)
+    np.fmax.at(ceiling, place, np.where(pods.held, pods.cores, 0.0))
+    held = pods.held & (pods.cores >= _AT_QUOTA * ceiling[place])
+    watched, marks = older & ~np.isnan(pods.blocked), (held, busy, with_steal)
     # A container that runs again is of a pod that is old.
     young = ~beside.aged[pods.block] | (pods.age < _PULLED_SECONDS + beside.gap[pods.block])
-    totals = _Totals(np.where(slot >= 0, pods.block * slots + slot, nodes * slots), nodes, slots)
+    totals = _Totals(place, nodes, slots)
     batch, serving = totals.of(declared == 1.0), totals.of(declared == 0.0)
     return Usage(
         pods=totals.of(slot >= 0),
@@ -211,7 +222,7 @@ def add_up(
         counted=np.stack((totals.of(whole), totals.of(sized)), axis=-1),
         used=np.stack((totals.of(whole, pods.cores), totals.of(sized, pods.memory)), axis=-1),
         waiting=totals.of(whole, pods.stalled),
-        held=totals.of(whole & pods.held),
+        held=totals.of(whole & held),
         busy=totals.of(busy),
         busy_with_steal=totals.of(with_steal),
         starting=totals.parts(begun, pods, *marks),
@@ -221,7 +232,7 @@ def add_up(
         watched=totals.of(watched),
         declared=np.where(batch + serving > 0, batch > serving, np.nan),
         unplaced=_sums(pods.block, np.where(slot < 0, np.nan_to_num(pods.cores), 0.0), nodes),
-        **beside._asdict(),
+        **beside._replace(ceiling=ceiling[:-1].reshape(beside.ceiling.shape))._asdict(),
     )
 
 

@@ -134,10 +134,29 @@ def test_a_service_with_a_quota_that_it_does_not_use_up_is_one() -> None:
     assert limited.available == pytest.approx(free.available, rel=0.05)
 
 
-def test_a_thread_that_its_quota_holds_back_all_the_time_never_sleeps() -> None:
-    shown = [pod(number, "batch/x", 0.2) | {"throttled": 0.8, "cpu_pressure": 0.8} for number in range(4)]
-    after = folded(partition(), seconds("n", 0, 30, shown))["n"]
-    assert (after.classes or {})["batch/x"].kind == "soaking"
+@pytest.mark.parametrize(("pods", "spread", "kind"), [(1, 0.14, "serving"), (3, 0.14, "serving"), (3, 0.03, "soaking")])
+def test_threads_that_a_quota_holds_back_use_as_much_each_second(pods: int, spread: float, kind: str) -> None:
+    """Pods of several threads that use a core in the mean, and are held back in a third of the time."""
+    node, random, kinds = partition(), np.random.default_rng(7), list[str | None]()
+    held = {"throttled": 0.35, "cpu_pressure": 0.4}
+    for second in range(120):
+        shown = [pod(number, "a/x", float(random.normal(1.0, spread))) | held for number in range(pods)]
+        row = folded(node, seconds("n", second, second + 1, shown)).get("n")
+        kinds += [row.classes["a/x"].kind] if row and row.classes and second > 20 else []
+    assert kinds.count(kind) > 0.9 * len(kinds)
+
+
+@pytest.mark.parametrize("cores", [0.05, 0.2])
+def test_a_thread_that_its_quota_holds_back_all_the_time_never_sleeps(cores: float) -> None:
+    """A second has nine to eleven periods of the quota."""
+    node, row = partition(), None
+    for second in range(60):
+        used = cores * (0.9, 1.0, 1.1, 1.0)[second % 4]
+        held = {"throttled": 1 - cores, "cpu_pressure": 1 - cores}
+        shown = [pod(number, "batch/x", used) | held for number in range(4)]
+        row = folded(node, seconds("n", second, second + 1, shown)).get("n", row)
+    assert row is not None
+    assert (row.classes or {})["batch/x"].kind == "soaking"
 
 
 @pytest.mark.parametrize(("cores", "deviation", "kind"), [(12.0, 1.5, "serving"), (8.0, 0.0, "soaking")])

@@ -23,7 +23,7 @@ _YOUNG_SECONDS = 20  # and perhaps not for longer: see `classes`
 _PULLED_SECONDS = 300  # for which a pod may be known before its first container runs
 _HELD_BACK = 0.2  # share of time: its quota bounds what a pod uses, if it hardly sleeps
 _AWAKE = 0.9  # cores used and waited for
-_AT_QUOTA = 0.8  # of the most that such a pod of its class used: a second has nine to eleven periods of a quota
+_AT_QUOTA = 0.9  # of the most that such a pod of its class used: a second may have a period of the quota more or less
 _NEVER_SLEPT = (0.97, 1.01)  # cores used and waited for; both are measured, but not at the same instant
 _NEVER_SLEPT_WITH_STEAL = 0.6
 

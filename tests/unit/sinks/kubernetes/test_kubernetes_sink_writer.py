@@ -60,8 +60,8 @@ def outcomes(name: str) -> float:
 async def test_one_object_that_is_refused_hinders_no_other() -> None:
     server = Server()
     server.troubles["b"] = answer.Invalid("b is invalid")
-    assert await server.write("a", "b", "c") == ["a", "b", "c"]
-    assert server.done == ["a", "c"]
+    assert sorted(await server.write("a", "b", "c")) == ["a", "b", "c"]
+    assert sorted(server.done) == ["a", "c"]
     assert server.problem == "b is invalid"
     del server.troubles["b"]
     await server.write("b")

@@ -136,11 +136,11 @@ def test_a_service_with_a_quota_that_it_does_not_use_up_is_one() -> None:
 
 @pytest.mark.parametrize(("pods", "spread", "kind"), [(1, 0.14, "serving"), (3, 0.14, "serving"), (3, 0.03, "soaking")])
 def test_threads_that_a_quota_holds_back_use_as_much_each_second(pods: int, spread: float, kind: str) -> None:
-    """Pods of several threads that use a core in the mean, and are held back in a third of the time."""
+    """Pods of several threads use 0.7 cores in the mean, and are held back in a third of the time."""
     node, random, kinds = partition(), np.random.default_rng(7), list[str | None]()
     held = {"throttled": 0.35, "cpu_pressure": 0.4}
     for second in range(120):
-        shown = [pod(number, "a/x", float(random.normal(1.0, spread))) | held for number in range(pods)]
+        shown = [pod(number, "a/x", float(random.normal(0.7, 0.7 * spread))) | held for number in range(pods)]
         row = folded(node, seconds("n", second, second + 1, shown)).get("n")
         kinds += [row.classes["a/x"].kind] if row and row.classes and second > 20 else []
     assert kinds.count(kind) > 0.9 * len(kinds)

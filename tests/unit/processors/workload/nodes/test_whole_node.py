@@ -45,6 +45,7 @@ def test_a_full_node_of_many_classes_says_that_it_is_full() -> None:
     assert last["n"].available < 0.5
 
 
+@pytest.mark.slow
 def test_pods_that_come_later_take_the_place_of_a_class_that_has_not_started_any_for_long() -> None:
     daemons = [pod(number, f"system/d{number}", 0.01) for number in range(8)]
     apps = [pod(10 + number, "shop/app", 0.2) for number in range(3)]
@@ -59,6 +60,7 @@ def test_pods_that_come_later_take_the_place_of_a_class_that_has_not_started_any
     assert "shop/one" not in (again.classes or {})  # no more pods than any of the others
 
 
+@pytest.mark.slow
 def test_pods_whose_class_gets_a_place_late_are_no_starts() -> None:
     """Ten pods that need little have run for long when their class gets a place; the next one is still as before."""
     others, stays = [pod(number, f"system/d{number}", 0.01) for number in range(7)], pod(999, "batch/y", 0.6)

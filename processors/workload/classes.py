@@ -175,7 +175,7 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
         demand=level.update(faded, demand, usage.span, frozen, slow=_SLOW_SECONDS, bursts=True),
         kind=evidence.kind,
         quota=evidence.quota,
-        ceiling=usage.ceiling,
+        ceiling=usage.ceiling * fade,
         most=most,
         held=state.held * fade * steady + np.where(here, usage.span[:, None], 0.0),
         brief=fleeting,

@@ -106,9 +106,9 @@ class Facts:
         for node, at_us in list(self._newest_us.items()):
             if node in nodes or (node not in reported and abs(now_us - at_us) > age_us):
                 del self._newest_us[node], self._nodes[node]
-        for node in nodes:
-            self._groups.pop(node, None)
-            self._waiting.pop(node, None)
+                self._waiting.pop(node, None)
+        for node in nodes & self._groups.keys():
+            del self._groups[node]
 
     def dump(self) -> dict[str, Any]:
         """Return everything as JSON types."""

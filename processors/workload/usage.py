@@ -21,8 +21,7 @@ _WHOLE_SECONDS = 2  # its last second was whole
 _STARTING_SECONDS = 3  # what a pod uses while it starts is not what it takes
 _YOUNG_SECONDS = 20  # and perhaps not for longer: see `classes`
 _PULLED_SECONDS = 300  # for which a pod may be known before its first container runs
-_HELD_BACK = 0.2  # share of time: its quota bounds what a pod uses, if it hardly sleeps
-_AWAKE = 0.9  # cores used and waited for
+_HELD_BACK, _AWAKE = 0.2, 0.9  # share of time that a quota keeps a pod waiting; cores used and waited for
 _AT_QUOTA = 0.9  # of the most that such a pod of its class used: a second may have a period of the quota more or less
 _NEVER_SLEPT = (0.97, 1.01)  # cores used and waited for; both are measured, but not at the same instant
 _NEVER_SLEPT_WITH_STEAL = 0.6
@@ -47,10 +46,10 @@ class Usage(NamedTuple):
         blocked: (nodes, slots) by how many of them, in the mean of the block, a thread waited for I/O.
         watched: (nodes, slots) those of them of which that is known, and which have not just started.
         declared: (nodes, slots) what pods declare, 1: soaking, 0: serving; NaN: nothing.
-        unplaced: (nodes,) cores that pods without a slot use.
+        unplaced: (nodes,) cores that pods use of which no container runs, as those that crash again and again.
         rest: (nodes, resources) cores and bytes of everything that is in no pod; NaN: not known.
         cached: (nodes,) bytes of pods' working sets beyond what the node has in use.
-        ceiling: (nodes, slots) most cores that a pod used which its quota held back, faded.
+        ceiling: (nodes, slots) most cores that a pod has used which its quota held back.
         amount: (nodes, resources) cores and bytes that pods may have.
         cores: (nodes,) CPUs.
         aged: (nodes,) True: the agent says for how long pods run.
@@ -188,9 +187,6 @@ def add_up(
 ) -> Usage:
     """Add up pods by the slots of their classes; `waiting` is as `Pods.stalled` yet.
 
-    What a quota holds back all the time uses as much as it allows in each second, which no other pod of the class
-    exceeds.
-
     Args:
         pods: Pods of one block of each node.
         slot: (pods,) slot of its class; -1: none.
@@ -207,18 +203,16 @@ def add_up(
     awake = pods.cores + pods.stalled
     with_steal = whole & (awake >= _NEVER_SLEPT_WITH_STEAL) & (awake <= _NEVER_SLEPT[1]) & pods.pressure[pods.block]
     busy = with_steal & (awake >= _NEVER_SLEPT[0])
-    place = np.where(slot >= 0, pods.block * slots + slot, nodes * slots)
-    ceiling = np.append(beside.ceiling, np.inf)
-    np.fmax.at(ceiling, place, np.where(pods.held, pods.cores, 0.0))
-    held = pods.held & (pods.cores >= _AT_QUOTA * ceiling[place])
+    flat = np.where(slot >= 0, pods.block * slots + slot, nodes * slots)
+    ceiling, held = _at_quota(pods, flat, beside.ceiling)
     watched, marks = older & ~np.isnan(pods.blocked), (held, busy, with_steal)
     # A container that runs again is of a pod that is old.
-    young = ~beside.aged[pods.block] | (pods.age < _PULLED_SECONDS + beside.gap[pods.block])
-    totals = _Totals(place, nodes, slots)
+    fresh = ~beside.aged[pods.block] | (pods.age < _PULLED_SECONDS + beside.gap[pods.block])
+    totals = _Totals(flat, nodes, slots)
     batch, serving = totals.of(declared == 1.0), totals.of(declared == 0.0)
     return Usage(
         pods=totals.of(slot >= 0),
-        new=totals.of((slot >= 0) & recurring & young),
+        new=totals.of((slot >= 0) & recurring & fresh),
         counted=np.stack((totals.of(whole), totals.of(sized)), axis=-1),
         used=np.stack((totals.of(whole, pods.cores), totals.of(sized, pods.memory)), axis=-1),
         waiting=totals.of(whole, pods.stalled),
@@ -232,8 +226,18 @@ def add_up(
         watched=totals.of(watched),
         declared=np.where(batch + serving > 0, batch > serving, np.nan),
         unplaced=_sums(pods.block, np.where(slot < 0, np.nan_to_num(pods.cores), 0.0), nodes),
-        **beside._replace(ceiling=ceiling[:-1].reshape(beside.ceiling.shape))._asdict(),
+        **beside._replace(ceiling=ceiling)._asdict(),
     )
+
+
+def _at_quota(pods: Pods, flat: NDArray[np.intp], before: Array) -> tuple[Array, NDArray[np.bool_]]:
+    """Return `Usage.ceiling`, which was `before`, and which pods (pods,) use that; `flat` (pods,) says where.
+
+    What a quota holds back all the time uses as much as it allows in each second, which no pod of the class exceeds.
+    """
+    ceiling = np.append(before, np.inf)
+    np.fmax.at(ceiling, flat, np.where(pods.held, pods.cores, 0.0))
+    return ceiling[:-1].reshape(before.shape), pods.held & (pods.cores >= _AT_QUOTA * ceiling[flat])
 
 
 def _sums(at: NDArray[np.intp], values: Array, count: int) -> Array:

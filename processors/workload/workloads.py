@@ -86,17 +86,17 @@ class Workloads:
         everything = np.stack((nodes.running, nodes.level.mean[:, 1] * nodes.amount[:, 1]), axis=1)
         left = np.maximum(everything - pods.used, 0.0)
         slot = np.concatenate([self._placed(row, tally) for row, tally in zip(rows.tolist(), tallies, strict=True)])
-        gap = ((at_us := np.array([tally.at_us for tally in tallies], dtype=np.int64)) - self._state.at_us[rows]) / 1e6
+        at_us = np.array([tally.at_us for tally in tallies], dtype=np.int64)
         beside = usage.Beside(
             rest=np.where(np.isnan(rest), left, rest),
             cached=np.maximum(pods.used[:, 1] - everything[:, 1], 0.0),
-            ceiling=self._state.ceiling[rows] * np.exp(-np.maximum(gap, 0.0) / self._estimate.memory_seconds)[:, None],
+            ceiling=self._state.ceiling[rows],
             amount=nodes.amount,
             cores=nodes.cores,
             aged=np.array([each.ages is not None for each in blocks]),
             at_us=at_us,
             span=np.array([each.span_us / 1e6 for each in blocks]),
-            gap=gap,
+            gap=(at_us - self._state.at_us[rows]) / 1e6,
         )
         declared = np.concatenate([tally.grouping.declared for tally in tallies])
         recurring = np.concatenate([tally.grouping.recurring for tally in tallies])

@@ -99,7 +99,9 @@ def update(
     """
     costs = _costs(state, cost, cluster, nodes, settings.estimate.prior_deviation)
     slots = cost.value.shape[1]
-    used, spread = _used(state, costs.value[:, :slots], costs.doubt[:, :slots], nodes)
+    # What pods take is known only as long as it is reported.
+    measured = state.measured & (nodes.at_us - state.at_us <= _STALE_US)[:, None]
+    used, spread = _used(state, costs.value[:, :slots], costs.doubt[:, :slots], measured, nodes)
     free = availability.free(used, settings.estimate)
     columns = costs.label.shape[1]
     left = Left(
@@ -128,7 +130,7 @@ def update(
         total=_total(of_mix, free, mixed.value[:, 0], law, nodes.pods),
         prior=np.where(mixed.reference, 1.0, over_slots(mixed.weights * priors)),
         # Where no class is known the node's own regression counts, whichever nodes it is folded with.
-        estimated=classed & ((nodes.pods == 0) | _measured(state, nodes).all(axis=1)),
+        estimated=classed & ((nodes.pods == 0) | measured.all(axis=1)),
         classed=classed,
     )
 
@@ -216,12 +218,9 @@ def _interrupting(state: classes.State, taken: Array, nodes: Nodes) -> Array:
     return factor
 
 
-def _measured(state: classes.State, nodes: Nodes) -> NDArray[np.bool_]:
-    """Return of which resources (nodes, resources) the usage of pods is known now."""
-    return state.measured & (nodes.at_us - state.at_us <= _STALE_US)[:, None]
-
-
-def _used(state: classes.State, value: Array, doubt: Array, nodes: Nodes) -> tuple[Array, Array]:
+def _used(
+    state: classes.State, value: Array, doubt: Array, measured: NDArray[np.bool_], nodes: Nodes
+) -> tuple[Array, Array]:
     """Return the used share (nodes, resources) of what pods may have, and its variance."""
     occupied = state.label >= 0
     pods = np.where(occupied, state.pods, 0.0)[..., None]
@@ -229,7 +228,6 @@ def _used(state: classes.State, value: Array, doubt: Array, nodes: Nodes) -> tup
     reserved = nodes.reserved / nodes.amount
     rest = np.maximum(state.rest.mean, reserved) * _interrupting(state, taken, nodes)
     learned = rest + np.nan_to_num(state.drift.mean) + over_slots(taken)
-    measured = _measured(state, nodes)
     # Memory in use is known to the byte; only what pods have yet to allocate is learned.
     seen = nodes.level.mean.copy()
     seen[:, 1] += np.where(measured[:, 1], (state.pending + state.cached) / nodes.amount[:, 1], 0.0)

@@ -12,7 +12,7 @@ from schemas.settings import Settings
 from schemas.subject import Names, token
 from tests.conftest import NatsServer
 from tests.support.dashboard.browsing import CHROMIUM, opened
-from tests.support.dashboard.pages import cache, rows, served
+from tests.support.dashboard.pages import cache, rows, served, visited
 from tests.support.extender import placement
 
 pytestmark = [
@@ -24,9 +24,8 @@ pytestmark = [
 async def test_stranded_cores_and_bytes_are_shown_with_what_has_run_out(
     browser: Browser, client: Client, settings: Settings
 ) -> None:
-    await cache(client, rows(50))  # 0 has no CPU left, 40 no memory; each has half of 8 cores and 40 % of 32 GiB free
-    async with served(client, settings) as address:
-        watched = await opened(browser, address, "cluster")
+    # 0 has no CPU left, 40 no memory; each has half of 8 cores and 40 % of 32 GiB free.
+    async with visited(browser, client, settings, rows(50), "cluster") as watched:
         for title, amount, reason in (
             ("Stranded CPU", "4.0 cores", "no memory on 1 node"),
             ("Stranded memory", "12.8 GiB", "no CPU on 1 node"),
@@ -80,9 +79,8 @@ async def test_a_node_most_of_whose_cost_is_assumed_is_learning(
 ) -> None:
     given = [row.model_copy(update={"prior": prior}) for row, prior in zip(rows(3), (0.2, 0.5, 1.0), strict=True)]
     given[0] = given[0].model_copy(update={"classes": {"-": (given[0].classes or {})["shop/web"]}})
-    await cache(client, given)
-    async with served(client, settings) as address:
-        page = (await opened(browser, address, "cluster")).page
+    async with visited(browser, client, settings, given, "cluster") as watched:
+        page = watched.page
         await expect(page.locator(".card small").first).to_have_text("all report, 2 learning")
         await expect(page.get_by_role("region", name="Workload classes")).to_contain_text("unknown class")
         await page.get_by_label("Filter nodes").fill("learning:yes")
@@ -96,9 +94,8 @@ async def test_a_list_of_classes_that_is_cut_says_so(browser: Browser, client: C
     room = (given[0].classes or {})["shop/web"]
     for number, row in enumerate(given):
         given[number] = row.model_copy(update={"classes": {f"shop/{number}-{each}": room for each in range(8)}})
-    await cache(client, given)
-    async with served(client, settings) as address:
-        page = (await opened(browser, address, "cluster")).page
+    async with visited(browser, client, settings, given, "cluster") as watched:
+        page = watched.page
         await expect(page.get_by_text("The first 30 of 120 classes.")).to_be_visible()
         await expect(page.get_by_role("region", name="Workload classes").locator("tbody tr")).to_have_count(30)
 
@@ -127,9 +124,9 @@ async def test_pods_to_be_added_go_to_no_node_that_takes_none(
 async def test_totals_are_not_shown_as_current_once_every_node_is_stale(
     browser: Browser, client: Client, settings: Settings, nats_server: NatsServer
 ) -> None:
-    await cache(client, [row.model_copy(update={"at_us": row.at_us - 8_000_000}) for row in rows(3)])
-    async with served(client, settings) as address:
-        page = (await opened(browser, address, "cluster")).page
+    given = [row.model_copy(update={"at_us": row.at_us - 8_000_000}) for row in rows(3)]
+    async with visited(browser, client, settings, given, "cluster") as watched:
+        page = watched.page
         room = page.locator(".card", has_text="More pods fit").locator("strong")
         await expect(room).to_have_text("3")
         nats_server.kill()

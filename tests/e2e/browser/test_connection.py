@@ -18,7 +18,7 @@ from sinks.history import view
 from spazio.service import addresses
 from tests.conftest import NatsServer
 from tests.support.dashboard.browsing import CHROMIUM, opened
-from tests.support.dashboard.pages import cache, rows, served
+from tests.support.dashboard.pages import cache, rows, served, visited
 
 pytestmark = [
     pytest.mark.slow,
@@ -98,9 +98,7 @@ async def test_a_page_that_nobody_sees_gets_no_events_and_goes_on_when_it_is_see
                     return
                 await asyncio.sleep(0.05)
 
-    await cache(client, rows(3))
-    async with served(client, settings) as address:
-        watched = await opened(browser, address, "cluster")
+    async with visited(browser, client, settings, rows(3), "cluster") as watched:
         await live(watched.page)
         await until_viewers(1)
         await watched.page.evaluate(OF_SIGHT, arg=True)

@@ -12,7 +12,7 @@ from schemas.settings import Settings
 from schemas.subject import Names
 from sinks.history import view
 from tests.support.dashboard.browsing import CHROMIUM, opened
-from tests.support.dashboard.pages import cache, rows, served
+from tests.support.dashboard.pages import cache, rows, served, visited
 
 pytestmark = [
     pytest.mark.slow,
@@ -23,15 +23,13 @@ pytestmark = [
 async def test_the_first_link_leads_to_the_content_of_the_page(
     browser: Browser, client: Client, settings: Settings
 ) -> None:
-    await cache(client, rows(3))
-    async with served(client, settings) as address:
-        watched = await opened(browser, address, "cluster?sort=node")
+    async with visited(browser, client, settings, rows(3), "cluster?sort=node") as watched:
         await expect(watched.page.locator(".card").first).to_be_visible()
         await watched.page.keyboard.press("Tab")
         await expect(watched.page.get_by_role("link", name="Skip to content")).to_be_focused()
         await watched.page.keyboard.press("Enter")
         await expect(watched.page.locator("#main")).to_be_focused()
-        await expect(watched.page).to_have_url(f"{address}/#/cluster?sort=node")
+        await expect(watched.page).to_have_url(re.compile(r"/#/cluster\?sort=node$"))
         await expect(watched.page.locator(".card").first).to_be_visible()
         assert watched.complaints == []
 
@@ -40,9 +38,8 @@ async def test_enter_does_what_the_focused_link_or_button_says_while_a_node_is_s
     browser: Browser, client: Client, settings: Settings
 ) -> None:
     given = rows(3)
-    await cache(client, given)
-    async with served(client, settings) as address:
-        page = (await opened(browser, address, "cluster")).page
+    async with visited(browser, client, settings, given, "cluster") as watched:
+        page = watched.page
         await expect(page.locator(".card").first).to_be_visible()
         await page.keyboard.press("j")
         await expect(page).to_have_url(re.compile(f"node={given[0].node}"))
@@ -59,9 +56,7 @@ async def test_a_link_in_a_live_table_keeps_the_focus_wherever_its_row_goes(
     browser: Browser, client: Client, settings: Settings
 ) -> None:
     given = rows(5)
-    await cache(client, given)
-    async with served(client, settings) as address:
-        watched = await opened(browser, address, "cluster", width=390)
+    async with visited(browser, client, settings, given, "cluster", width=390) as watched:
         page, region = watched.page, watched.page.get_by_role("region", name="Nodes", exact=True)
         link = page.get_by_role("link", name=given[1].node)
         await link.focus()

@@ -14,7 +14,7 @@ from schemas.subject import Names
 from sinks import cluster
 from sinks.history import view
 from tests.support.dashboard.browsing import CHROMIUM, opened
-from tests.support.dashboard.pages import cache, rows, served
+from tests.support.dashboard.pages import cache, rows, served, visited
 from tests.support.processors import telemetry
 
 ADDING = "cluster?group=binding&add=30&class=shop%2Fweb"
@@ -41,9 +41,7 @@ async def test_thousands_of_nodes_are_shown_with_the_same_numbers_as_elsewhere(
     browser: Browser, client: Client, settings: Settings
 ) -> None:
     given = rows(5000, names=["<script>document.title='stolen'</script>"])
-    await cache(client, given)
-    async with served(client, settings) as address:
-        watched = await opened(browser, address, "cluster?sort=node")
+    async with visited(browser, client, settings, given, "cluster?sort=node") as watched:
         page = watched.page
         cards = page.locator(".card strong")
         await expect(cards.nth(0)).to_have_text("5 000")
@@ -74,9 +72,7 @@ async def test_thousands_of_nodes_are_shown_with_the_same_numbers_as_elsewhere(
 
 async def test_a_node_that_has_expired_leaves_the_page(browser: Browser, client: Client, settings: Settings) -> None:
     given = rows(3)
-    await cache(client, given)
-    async with served(client, settings) as address:
-        watched = await opened(browser, address, "cluster")
+    async with visited(browser, client, settings, given, "cluster") as watched:
         listed = watched.page.locator("main table").last.locator("tbody tr")
         await expect(listed).to_have_count(3)
         await cache(client, [given[1].model_copy(update={"at_us": 1})])
@@ -87,9 +83,7 @@ async def test_a_node_that_has_expired_leaves_the_page(browser: Browser, client:
 async def test_pods_to_be_added_go_where_the_lower_bounds_leave_room(
     browser: Browser, client: Client, settings: Settings
 ) -> None:
-    await cache(client, rows(10))
-    async with served(client, settings) as address:
-        watched = await opened(browser, address, "cluster?class=shop%2Fweb&add=31")
+    async with visited(browser, client, settings, rows(10), "cluster?class=shop%2Fweb&add=31") as watched:
         answer = watched.page.locator(".answer")
         await expect(answer).to_contain_text("30 of 31 pods of shop/web fit, on 10 nodes; 1 do not fit")
         await watched.page.get_by_label("Number of pods to add").fill("30")

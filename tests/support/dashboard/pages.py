@@ -4,6 +4,8 @@ import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
+from playwright.async_api import Browser
+
 from bus.client import Client
 from schemas import codec
 from schemas.messages.estimate import Availability
@@ -11,6 +13,7 @@ from schemas.settings import Settings
 from schemas.subject import Names, token
 from sinks.dashboard.web import Dashboard
 from spazio.service.composition.dashboard import Folder
+from tests.support.dashboard.browsing import Watched, opened
 from tests.support.processors import estimate
 
 
@@ -59,3 +62,19 @@ async def cache(client: Client, listed: Iterable[Availability]) -> None:
     for row in listed:
         await client.publish(f"$KV.{bucket}.{token(row.node)}", codec.encode(row))
     await client.flush()
+
+
+@asynccontextmanager
+async def visited(
+    browser: Browser,
+    client: Client,
+    settings: Settings,
+    listed: Iterable[Availability],
+    path: str,
+    *,
+    width: int = 1280,
+) -> AsyncIterator[Watched]:
+    """Serve a dashboard of these nodes and open one of its pages in a browser."""
+    await cache(client, listed)
+    async with served(client, settings) as address:
+        yield await opened(browser, address, path, width=width)

@@ -139,7 +139,7 @@ async def test_a_page_says_that_a_server_hangs_until_it_goes_on(
     browser: Browser, nats_server: NatsServer, settings: Settings, path: str
 ) -> None:
     view.create(settings.history_dir)
-    options = {"nats-url": nats_server.url, "data-dir": str(settings.data.dir), "dashboard-port": "0"}
+    options = {"nats-url": nats_server.url, "data-dir": str(settings.data.dir), "dashboard-port": "0", "http-port": "0"}
     arguments = [part for name, value in options.items() for part in (f"--{name}", value)]
     process = await asyncio.create_subprocess_exec(sys.executable, "-m", "spazio", "sink", "dashboard", *arguments)
     try:

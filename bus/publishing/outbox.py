@@ -4,12 +4,16 @@ Publishing without acknowledgements loses messages, without any error, when the 
 its acknowledgement and is sent again with the same id, by which the stream stores it once. What no server takes is
 dropped and counted. If the stream calls a message a duplicate that was never sent, somebody else has used its id: it is
 sent again under another one, and the alarm is raised.
+
+Each outbox sends for itself. After the server was away, what measures of the same second wait in two of them would be
+stored minutes apart. So an outbox may follow another one, second by second.
 """
 
 import asyncio
 import contextlib
 import itertools
 import logging
+import sys
 from collections import deque
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -30,6 +34,7 @@ log = logging.getLogger(__name__)
 _RETRY_SECONDS = 0.2
 _PATIENCE_SECONDS = 5.0
 _CHECK_SECONDS = 1.0
+_AHEAD_SECONDS = 1  # of the outbox that is followed: while the server answers within it, no message waits
 _TOO_LARGE = 10054
 _SHOWN = 200
 _FULL_REASON = "a bucket is full and takes no new key: remove what is not needed, or raise nats bucket_max_bytes"
@@ -44,6 +49,7 @@ class _Item(NamedTuple):
     payload: bytes
     identity: str
     headers: Mapping[str, str]
+    second: int
 
 
 class Outbox:
@@ -83,9 +89,12 @@ class Outbox:
         self._client, self._health = client, health
         self._items: deque[_Item] = deque()
         self._limit, self._in_flight = limit, in_flight
+        self._limit_bytes, self._bytes = sys.maxsize, 0
+        self._leader: Outbox | None = None
         self._part, self._waiting = f"publishing {kind}", WAITING.labels(kind)
         self._full_part = f"bucket of {kind}"
         self._wake = asyncio.Event()
+        self._moved = asyncio.Event()  # another message is the first
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -93,12 +102,38 @@ class Outbox:
         """Have this asked after each reconnect, before anything else is sent."""
         self._storage = storage
 
-    def put(self, subject: str, payload: bytes, identity: str, headers: Mapping[str, str] | None = None) -> None:
-        """Queue a message; the same message always has the same `identity`. Call from the event loop's thread."""
-        if len(self._items) >= self._limit:
-            self._forget(self._items.popleft())
+    def follow(self, leader: "Outbox") -> None:
+        """Send no message more than a second ahead of the oldest that another outbox has."""
+        self._leader = leader
+
+    def restrict(self, limit_bytes: int) -> None:
+        """Keep at most so many bytes of payloads, unless a single message has more."""
+        self._limit_bytes = limit_bytes
+
+    def put(
+        self,
+        subject: str,
+        payload: bytes,
+        identity: str,
+        headers: Mapping[str, str] | None = None,
+        *,
+        second: int = 0,
+    ) -> None:
+        """Queue a message. Call from the event loop's thread.
+
+        Args:
+            subject: Its subject.
+            payload: Its content.
+            identity: The same message always has the same.
+            headers: Its headers.
+            second: When it was measured, on the clock of the outbox that this one follows.
+        """
+        while self._items and (len(self._items) >= self._limit or self._bytes + len(payload) > self._limit_bytes):
+            self._forget(self._items[0])
+            self._remove_first()
             DROPPED.labels("full").inc()
-        self._items.append(_Item(subject, payload, identity, headers or {}))
+        self._items.append(_Item(subject, payload, identity, headers or {}, second))
+        self._bytes += len(payload)
         self._waiting.set(len(self._items))
         self._idle.clear()
         self._wake.set()
@@ -132,6 +167,16 @@ class Outbox:
             return False
         return True
 
+    @property
+    def oldest(self) -> int | None:
+        """The second of the first message; None: there is no message."""
+        return self._items[0].second if self._items else None
+
+    async def moved(self) -> None:
+        """Wait until another message is the first, or there is none."""
+        self._moved.clear()
+        await self._moved.wait()
+
     async def check(self) -> bool:
         """Return whether the server has kept what it acknowledged; False: it does not answer.
 
@@ -153,15 +198,25 @@ class Outbox:
         Later messages are sent again after that one, in the same order; the stream recognizes them by their ids. What
         is dropped is not tried again: it would be counted once more each time.
         """
+        while self._leader is not None and not self._is_due(self._items[0]):
+            await self._leader.moved()
         if not await self.check():
             await asyncio.sleep(_RETRY_SECONDS)
             return
-        items = list(itertools.islice(self._items, self._in_flight))
+        items = list(itertools.takewhile(self._is_due, itertools.islice(self._items, self._in_flight)))
         for item, stored in zip(items, await asyncio.gather(*map(self._send, items)), strict=True):
             if not stored:
                 break
             if self._items and self._items[0] is item:  # else a full queue has dropped it, or it was withheld
-                self._items.popleft()
+                self._remove_first()
+
+    def _is_due(self, item: _Item) -> bool:
+        oldest = None if self._leader is None else self._leader.oldest
+        return oldest is None or item.second <= oldest + _AHEAD_SECONDS
+
+    def _remove_first(self) -> None:
+        self._bytes -= len(self._items.popleft().payload)
+        self._moved.set()
 
     async def _send(self, item: _Item) -> bool:
         """Try once; True: the message is stored or dropped."""
@@ -205,6 +260,8 @@ class Outbox:
         self._forget(item)
         with contextlib.suppress(ValueError):  # a full queue has dropped it meanwhile
             self._items.remove(item)
+            self._bytes -= len(item.payload)
+            self._moved.set()
         if self._bounds is not None and limit.cause != "bucket_full":
             await self._bounds.withhold(item.subject, item.payload, limit)
             return True

@@ -35,7 +35,8 @@ from spazio.service.service import Context
 
 _FLUSH_SECONDS = 2.0
 _EVENTS_IN_FLIGHT = 64  # a burst waits for one acknowledgement, not for one after the other
-_USAGE_BLOCKS = 120  # kept while the server is away; one of 200 pods has 30 kB
+_USAGES_IN_FLIGHT = 4  # after the server was away: large blocks must keep up with the small ones of samples
+_USAGE_BYTES = 8 << 20  # kept while the server is away; a block of 100 pods has 15 kB
 
 P = ParamSpec("P")
 
@@ -163,8 +164,11 @@ class _Publisher:
         )
         sealer = identity.stored(context.settings.data.dir)
         self._blocks = _outbox(context, sealer, refine.kind, sample.buffer_blocks)
-        self._usages = _outbox(context, sealer, "pods", min(sample.buffer_blocks, _USAGE_BLOCKS))
+        self._usages = _outbox(context, sealer, "pods", sample.buffer_blocks, _USAGES_IN_FLIGHT)
+        self._usages.restrict(_USAGE_BYTES)
         self.events = _outbox(context, sealer, "containers", runtime.buffer_events, _EVENTS_IN_FLIGHT)
+        for outbox in (self._usages, self.events):  # far from the blocks of their second they do not count
+            outbox.follow(self._blocks)
         self._kept_usages: deque[tuple[int, bytes]] = deque()
 
     @property
@@ -176,10 +180,8 @@ class _Publisher:
         """Take a block of samples, and send the kept usage before it."""
         self.put_usages()
         if refined := self._refine.block(payload):
-            kind = self._refine.kind
-            self._blocks.put(
-                self._names.node(kind, self._node), refined, self._refine.identity(self._node, self._boot, seq)
-            )
+            subject = self._names.node(self._refine.kind, self._node)
+            self._blocks.put(subject, refined, self._refine.identity(self._node, self._boot, seq), second=seq)
 
     def keep_usage(self, seq: int, payload: bytes) -> bool:
         """Keep a block of what each pod used until the block of samples 50 ms later; may be called in any thread.
@@ -196,7 +198,8 @@ class _Publisher:
         """Send the kept blocks of usage."""
         while self._kept_usages:
             seq, payload = self._kept_usages.popleft()
-            self._usages.put(self._names.node("pods", self._node), payload, f"pods:{self._node}:{self._boot}:{seq}")
+            subject, happening = self._names.node("pods", self._node), f"pods:{self._node}:{self._boot}:{seq}"
+            self._usages.put(subject, payload, happening, second=seq)
 
     def put_event(self, event: ContainerEvent) -> None:
         """Take an event of a container."""
@@ -205,7 +208,8 @@ class _Publisher:
         self._refine.event(payload)
         if self._kept is not None:
             self._kept.note(event)
-        self.events.put(self._names.node("containers", self._node), payload, happening)
+        second = event.boottime_us // 1_000_000
+        self.events.put(self._names.node("containers", self._node), payload, happening, second=second)
 
 
 def _containers_file(context: Context, boot: str) -> ContainerFile | None:

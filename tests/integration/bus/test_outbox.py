@@ -212,3 +212,33 @@ def test_the_key_of_a_folder_outlives_the_process_and_is_its_owners_alone(tmp_pa
     assert not second.fresh  # an earlier process may have sent the same: its duplicates are no alarm
     (tmp_path / "file").write_text("")
     assert identity.stored(tmp_path / "file").seal(b"x") != first.seal(b"x")
+
+
+async def test_what_follows_another_outbox_waits_for_it_only_if_it_is_more_than_a_second_ahead(client: Client) -> None:
+    blocks, events = (Outbox(client, Health(), limit=9, timeout_seconds=1, kind=kind, in_flight=9) for kind in "be")
+    events.follow(blocks)
+    blocks.put(SUBJECT, b"block of 5", "b5", second=5)
+    for second in (4, 6, 7, 8):
+        events.put(SUBJECT, b"event of %d" % second, f"e{second}", second=second)
+    sending = asyncio.create_task(events.run())
+    assert not await events.flush(0.5), "the block is not sent yet"
+    assert await stored(client) == [b"event of 4", b"event of 6"]
+    blocks.put(SUBJECT, b"block of 6", "b6", second=6)
+    also = asyncio.create_task(blocks.run())
+    assert await events.flush(5)
+    assert (await stored(client))[2:4] == [b"block of 5", b"block of 6"]
+    for task in (sending, also):
+        task.cancel()
+
+
+async def test_a_queue_of_so_many_bytes_drops_its_oldest_messages_but_never_the_only_one(client: Client) -> None:
+    outbox = Outbox(client, Health(), limit=100, timeout_seconds=1, kind="samples")
+    outbox.restrict(10)
+    for number in range(5):
+        outbox.put(SUBJECT, b"%d234" % number, f"id{number}")
+    sending = asyncio.create_task(outbox.run())
+    assert await outbox.flush(5)
+    outbox.put(SUBJECT, b"more than ten bytes", "large")
+    assert await outbox.flush(5)
+    assert await stored(client) == [b"3234", b"4234", b"more than ten bytes"]
+    sending.cancel()

@@ -19,8 +19,8 @@ from nats.aio.client import Client
 from bus import api
 from schemas.subject import Names, kind_and_node
 
-KINDS = ("samples", "smoothed", "edge")  # of which an agent publishes a block for each second
-MOST = 1000  # nodes that are looked at
+KINDS = ("samples", "smoothed", "edge", "pods")  # of which an agent publishes a block for each second
+MOST = 2000  # nodes and kinds that are looked at
 _AT_ONCE = 32
 
 
@@ -50,7 +50,7 @@ class Sources(NamedTuple):
 
     Attributes:
         looked_at: By node and kind.
-        nodes: Number of nodes and kinds that the stream has, also beyond `MOST`.
+        nodes: Number of nodes that the stream has, also beyond `MOST`.
     """
 
     looked_at: Sequence[Source]
@@ -84,7 +84,7 @@ async def read(client: Client, names: Names, timeout_seconds: float) -> Sources:
     for subject, begin, end in zip(chosen, first, last, strict=True):
         kind, node = kind_and_node(subject)
         looked_at.append(Source(node, kind, counts.get(subject, 0), _seconds(begin, end)))
-    return Sources(looked_at, len(subjects))
+    return Sources(looked_at, len({kind_and_node(subject)[1] for subject in subjects}))
 
 
 async def _counts(client: Client, names: Names, timeout_seconds: float) -> dict[str, int]:

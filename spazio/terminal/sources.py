@@ -41,8 +41,8 @@ def _sums(sources: Sources) -> dict[str, int]:
     counted = [each for each in sources.looked_at if each.measured is not None]
     return {
         "nodes": sources.nodes,
-        "looked_at": len(sources.looked_at),
-        "started_again": len(sources.looked_at) - len(counted),
+        "looked_at": len({each.node for each in sources.looked_at}),
+        "started_again": len({each.node for each in sources.looked_at if each.measured is None}),
         "measured": sum(each.measured or 0 for each in counted),
         "stored": sum(each.stored for each in counted),
         "missing": sum(each.missing for each in counted),

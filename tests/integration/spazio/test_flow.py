@@ -155,23 +155,28 @@ async def test_the_ledger_begins_with_the_blocks_that_agents_should_have_publish
     await publish("a.lacking", 0, 1, 5, 9)
     await publish("again", 0, 4)
     await publish("again", 1, boot="later")
-    usage = [("pods", b"{}"), ("containers", b"{}")]
-    for kind, payload in usage:
-        await js.publish(NAMES.node(kind, "whole"), payload)
+    await js.publish(NAMES.node("containers", "whole"), b"{}")
+    for node, boot in (("whole", "boot"), ("a.lacking", "boot"), ("again", "boot"), ("again", "later")):
+        for second in (0, 2) if node == "whole" else (0,):
+            usage = {"node": node, "boot": boot, "seq": second}
+            await js.publish(NAMES.node("pods", node), json.dumps(usage).encode())
     await flow.show(settings, json_output=True)
     assert json.loads(capsys.readouterr().out)["agents"] == {
         "nodes": 3,
         "looked_at": 3,
         "started_again": 1,
-        "measured": 14,
-        "stored": 8,
-        "missing": 6,
-        "lacking": [{"node": "a_lacking", "kind": "samples", "stored": 4, "measured": 10, "missing": 6}],
+        "measured": 18,
+        "stored": 11,
+        "missing": 7,
+        "lacking": [
+            {"node": "a_lacking", "kind": "samples", "stored": 4, "measured": 10, "missing": 6},
+            {"node": "whole", "kind": "pods", "stored": 2, "measured": 3, "missing": 1},
+        ],
     }
     await flow.show(settings, json_output=False)
     output = " ".join(capsys.readouterr().out.split())
-    assert "3 nodes; 1 started again and are not counted 14 8 6" in output
-    assert "a_lacking (samples) 10 4 6" in output
+    assert "3 nodes; 1 started again and are not counted 18 11 7" in output
+    assert "a_lacking (samples) 10 4 6 whole (pods) 3 2 1" in output
 
 
 async def test_of_many_nodes_some_are_looked_at_and_it_says_so(

@@ -1,9 +1,9 @@
 """The node's running pods, from its cgroup tree, for every runtime.
 
 All readers share one census, which walks the tree at most once a second. An existing directory counts as a running
-container, since runtimes remove it within 30 ms of the exit. Each walk also checks a tenth of them for processes, so
-that directories of a killed runtime no longer count after ten seconds. The link count of a cgroup directory is 2 + its
-children, which identifies leaves and unchanged pods by one `stat`.
+container once it had a process, since runtimes remove it within 30 ms of the exit. Each walk also checks a tenth of
+them for processes, so that directories of a killed runtime no longer count after ten seconds. The link count of a
+cgroup directory is 2 + its children, which identifies leaves and unchanged pods by one `stat`.
 """
 
 import logging
@@ -95,6 +95,20 @@ class Census:
         return empty
 
 
+class _Examined(NamedTuple):
+    """A pod and what it depends on.
+
+    Attributes:
+        pod: The pod.
+        children: Number of child cgroups when it was examined; -1: examine it again at the next walk.
+        empty: Its containers without a process.
+    """
+
+    pod: Pod
+    children: int = 0
+    empty: tuple[str, ...] = ()
+
+
 class Tree:
     """One cgroup tree, with state from earlier walks."""
 
@@ -103,7 +117,7 @@ class Tree:
         self._proc = proc
         self._root = os.fspath(path)
         self._turn = 0
-        self._examined: dict[str, tuple[int, Pod]] = {}
+        self._examined: dict[str, _Examined] = {}
         self._dead: set[str] = set()
         self._begun = False
 
@@ -113,7 +127,7 @@ class Tree:
             return [], []
         pods: dict[str, Pod] = {}
         strays: dict[str, list[str]] = {}
-        examined: dict[str, tuple[int, Pod]] = {}
+        examined: dict[str, _Examined] = {}
         for kind, entry in cgroup.walk(self.path):
             if kind is Kind.STRAY:
                 strays.setdefault(cgroup.pod_uid(entry.name) or entry.name, []).append(entry.path)
@@ -122,9 +136,10 @@ class Tree:
             if kind is Kind.POD:
                 result = self._examine(entry, result)
             elif result is None:
-                result = 0, self._pod(cgroup.container_id(entry.name) or entry.name, [entry.path], [entry.path], 1)
+                key = cgroup.container_id(entry.name) or entry.name
+                result = _Examined(self._pod(key, [entry.path], [entry.path], 1))
             examined[entry.path] = result
-            if (pod := result[1]).containers or pod.key not in pods:
+            if (pod := result.pod).containers or pod.key not in pods:
                 pods[pod.key] = pod
         for key, paths in strays.items():
             own = pods.get(key)
@@ -132,27 +147,34 @@ class Tree:
             outer = own.paths if own is not None and inner else ()  # else it is empty
             containers = [*(f"{self._root}/{path}" for path in inner), *paths]
             all_paths = [*(f"{self._root}/{path}" for path in outer), *paths]
-            pods[key] = self._pod(key, all_paths, containers, _running(self._pauses(containers)))
+            pauses = self._pauses(containers, _empty(containers))
+            pods[key] = self._pod(key, all_paths, containers, _running(pauses))
         self._examined = examined
         return self._split(list(pods.values()))
 
-    def _examine(self, entry: os.DirEntry[str], previous: tuple[int, Pod] | None) -> tuple[int, Pod]:
-        """Return a pod, and its number of children when it was examined (-1: examine it again at the next walk)."""
+    def _examine(self, entry: os.DirEntry[str], previous: _Examined | None) -> _Examined:
+        """Return a pod as it was examined before, if it is the same still."""
         children = cgroup.children(entry)
         # One container may have taken the place of another, as the first one does of an init container.
-        if previous and previous[0] == children >= 0 and all(map(self._exists, previous[1].containers)):
+        if (
+            previous
+            and previous.children == children >= 0
+            and all(map(self._exists, previous.pod.containers))
+            and _empty(previous.empty) == previous.empty
+        ):
             return previous
         containers = [inner.path for inner in cgroup.directories(entry.path) if _is_container(inner.name)]
-        pauses = self._pauses(containers)
+        empty = _empty(containers)
+        pauses = self._pauses(containers, empty)
         key = cgroup.pod_uid(entry.name) or entry.name
         pod = self._pod(key, [entry.path], containers, _running(pauses))
-        return (-1 if None in pauses else children), pod
+        return _Examined(pod, -1 if None in pauses else children, empty)
 
     def _exists(self, container: str) -> bool:
         return os.path.exists(f"{self._root}/{container}")  # noqa: PTH110 # faster, a hundred times a second
 
-    def _pauses(self, containers: Sequence[str]) -> list[bool | None]:
-        return [cgroup.is_pause(container, self._proc) for container in containers]
+    def _pauses(self, containers: Sequence[str], empty: Sequence[str]) -> list[bool | None]:
+        return [cgroup.is_pause(container, self._proc) for container in containers if container not in empty]
 
     def _pod(self, key: str, paths: Sequence[str], containers: Sequence[str], running: int) -> Pod:
         return Pod(key, self._below(paths), self._below(containers), running)
@@ -183,6 +205,11 @@ class Tree:
 
 def _is_container(name: str) -> bool:
     return cgroup.parse(name) is Kind.CONTAINER
+
+
+def _empty(containers: Sequence[str]) -> tuple[str, ...]:
+    """Return those that have no process: CRI-O makes a cgroup for a pod's sandbox also if no pause container runs."""
+    return tuple(container for container in containers if cgroup.populated(container) is False)
 
 
 def _running(pauses: Sequence[bool | None]) -> int:

@@ -112,9 +112,16 @@ def is_pausing(container: str, proc: Path) -> bool | None:
     Raises:
         OSError: Its processes are not visible; also ValueError, IndexError.
     """
-    pid = int(Path(container, "cgroup.procs").read_bytes().split(None, 1)[0])
+    pid = int(_processes(container).split(None, 1)[0])
     command = (proc / f"{pid}" / "comm").read_bytes()
     return None if command.startswith(b"runc:") else command in _PAUSE
+
+
+def _processes(container: str) -> bytes:
+    """Return the processes of a container: crun puts them in a cgroup below, as does systemd in a container."""
+    processes = Path(container, "cgroup.procs").read_bytes()
+    inner = () if processes else directories(container)
+    return processes or next(filter(None, (Path(each.path, "cgroup.procs").read_bytes() for each in inner)), b"")
 
 
 def is_populated(path: str) -> bool:

@@ -125,6 +125,53 @@ def test_a_container_that_was_being_made_is_looked_at_again(root: Path, tmp_path
     assert count() == 1
 
 
+def place(root: Path, scope: str, pid: int | None, command: str = "") -> None:
+    """Make a cgroup, with a process in it unless `pid` is None."""
+    (root / scope).mkdir(parents=True, exist_ok=True)
+    (root / scope / "cgroup.procs").write_text("" if pid is None else f"{pid}\n")
+    (root / scope / "cgroup.events").write_text(f"populated {0 if pid is None else 1}\nfrozen 0\n")
+    if pid is not None:
+        (root / f"proc.mount/{pid}").mkdir(parents=True, exist_ok=True)
+        (root / f"proc.mount/{pid}/comm").write_text(f"{command}\n")
+
+
+def test_the_empty_cgroup_that_crio_makes_for_a_sandbox_is_no_container_until_it_has_a_process(root: Path) -> None:
+    pod = systemd_pod(UIDS[0])
+    place(root, pod, 1, "nginx")
+    place(root, f"{pod}/crio-{container(1)}", None)
+    counter = Counter(root, root / "proc.mount")
+    assert counter() == 0
+    place(root, f"{pod}/crio-{container(2)}.scope", 2, "nginx")
+    assert [counter(), running(counter)] == [1, [1]]
+    place(root, f"{pod}/crio-{container(1)}", 3, "sidecar")
+    assert [counter(), running(counter)] == [1, [2]]
+
+
+def running(counter: Counter) -> list[int]:
+    account = counter.census.take(60)
+    return [] if account is None else [pod.running for pod in account.pods]
+
+
+@pytest.mark.parametrize(
+    ("pod", "commands", "expected"),
+    [
+        (systemd_pod(UIDS[0]), {"crio": "pause"}, [0]),
+        (systemd_pod(UIDS[0]), {"crio": "pause", "crio-a": "nginx"}, [1]),
+        (f"machine.slice/machine-libpod_pod_{container(9)}.slice", {"libpod": "nginx"}, [1]),
+    ],
+)
+def test_processes_that_crun_puts_into_a_cgroup_below_tell_which_container_is_a_pause(
+    root: Path, pod: str, commands: dict[str, str], expected: list[int]
+) -> None:
+    for number, (prefix, command) in enumerate(commands.items(), 1):
+        scope = f"{pod}/{prefix}-{container(number)}.scope"
+        place(root, f"{scope}/container", number, command)
+        (root / scope / "cgroup.procs").write_text("")
+        (root / scope / "cgroup.events").write_text("populated 1\nfrozen 0\n")
+    counter = Counter(root, root / "proc.mount")
+    assert [counter(), running(counter)] == [sum(map(bool, expected)), expected]
+
+
 def test_a_process_in_another_pid_namespace_leaves_the_verdict_to_the_runtime(root: Path) -> None:
     for n, runtime in enumerate(("crio", "cri-containerd")):
         scope = f"{systemd_pod(UIDS[n])}/{runtime}-{container(n)}.scope"

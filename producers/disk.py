@@ -1,10 +1,11 @@
 """Disk utilisation and throughput, from `/proc/diskstats`.
 
-Only whole physical disks count. The name alone decides, since `/sys` may not be mounted where the agent runs.
-Excluded are devices in memory and devices on top of other disks, whose requests would count twice: loop, ram,
-zram, device mapper (LVM, dm-crypt, multipath), md, bcache, drbd, ZFS volumes, the hidden paths of an NVMe multipath
-disk, and optical and floppy drives. Partitions follow the kernel's naming rule: the name of a listed disk and a
-number, with a `p` between them if the disk's name ends in a digit (`sda1`, `nvme0n1p1`). So `xvda1`, which some
+Only whole physical disks count. The name alone decides, since `/sys` may not be mounted where the agent runs. Excluded
+are devices in memory and devices on top of other disks, whose requests would count twice: loop, ram, zram, device
+mapper (LVM, dm-crypt, multipath), md, bcache, drbd, ZFS volumes, and optical and floppy drives. The hidden paths of an
+NVMe multipath disk (`nvme0c1n1` of `nvme0n1`) count as that disk, for which kernels up to about 6.1 account nothing;
+newer ones account both, so the larger counts. Partitions follow the kernel's naming rule: the name of a listed disk
+and a number, with a `p` between them if the disk's name ends in a digit (`sda1`, `nvme0n1p1`). So `xvda1`, which some
 clouds offer without an `xvda`, is a disk.
 """
 
@@ -17,6 +18,7 @@ from producers.source import NO_FACTS, Values, cached, rate
 
 _SECTOR_BYTES = 512  # of this file, whatever the disk's own sectors are
 _STACKED = re.compile(rb"(?:loop|z?ram|dm-|md|md_d|sr|fd|drbd|bcache|zd)\d|nvme\d+c\d+n\d")
+_NVME_PATH = re.compile(rb"(nvme\d+)c\d+(n\d+)")
 
 
 class Counters(NamedTuple):
@@ -24,6 +26,9 @@ class Counters(NamedTuple):
 
     moved: int
     active: int
+
+
+_NOTHING = Counters(0, 0)
 
 
 def parse(content: bytes) -> dict[bytes, Counters]:
@@ -34,23 +39,31 @@ def parse(content: bytes) -> dict[bytes, Counters]:
         LookupError: A line is too short.
     """
     lines = [line.split(None, 13) for line in content.splitlines()]
-    disks = whole(tuple([fields[2] for fields in lines]))
-    return {
-        fields[2]: Counters((int(fields[5]) + int(fields[9])) * _SECTOR_BYTES, int(fields[12]))
-        for fields in lines
-        if fields[2] in disks
-    }
+    counted = disks(tuple([fields[2] for fields in lines]))
+    own: dict[bytes, Counters] = {}
+    paths: dict[bytes, Counters] = {}
+    for fields in lines:
+        if (disk := counted.get(fields[2])) is None:
+            continue
+        counters = Counters((int(fields[5]) + int(fields[9])) * _SECTOR_BYTES, int(fields[12]))
+        if disk == fields[2]:
+            own[disk] = counters
+        else:
+            others = paths.get(disk, _NOTHING)
+            paths[disk] = Counters(others.moved + counters.moved, max(others.active, counters.active))
+    return own | {disk: Counters(*map(max, own.get(disk, _NOTHING), counters)) for disk, counters in paths.items()}
 
 
 @lru_cache(maxsize=8)  # the same names come ten times a second
-def whole(names: tuple[bytes, ...]) -> frozenset[bytes]:
-    """Return the names of whole physical disks among those listed.
+def disks(names: tuple[bytes, ...]) -> dict[bytes, bytes]:
+    """Return the whole physical disk for which each of the listed names counts, without those that do not count.
 
-    >>> sorted(whole((b"sda", b"sda1", b"nvme0n1", b"nvme0n1p2", b"dm-0", b"xvdb1")))
-    [b'nvme0n1', b'sda', b'xvdb1']
+    >>> disks((b"sda", b"sda1", b"nvme0n1", b"nvme0n1p2", b"nvme0c1n1", b"dm-0", b"xvdb1"))
+    {b'sda': b'sda', b'nvme0n1': b'nvme0n1', b'xvdb1': b'xvdb1', b'nvme0c1n1': b'nvme0n1'}
     """
     listed = frozenset(names)
-    return frozenset(name for name in listed if not _STACKED.match(name) and not _is_partition(name, listed))
+    whole = {name: name for name in names if not _STACKED.match(name) and not _is_partition(name, listed)}
+    return whole | {name: path[1] + path[2] for name in names if (path := _NVME_PATH.fullmatch(name))}
 
 
 def _is_partition(name: bytes, listed: frozenset[bytes]) -> bool:

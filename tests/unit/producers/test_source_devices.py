@@ -35,7 +35,25 @@ def test_a_machine_without_disks_has_no_disk_metrics(proc: Path) -> None:
     ],
 )
 def test_whole_disks_are_recognised_by_their_names(listed: str, whole: str) -> None:
-    assert disk.whole(tuple(listed.encode().split())) == frozenset(whole.encode().split())
+    assert set(disk.disks(tuple(listed.encode().split())).values()) == set(whole.encode().split())
+
+
+LINE = "259 1 {} 10 0 {} 5 10 0 {} 5 0 {} 10\n"  # sectors read and written, and milliseconds with a request
+
+
+@pytest.mark.parametrize("head_moves", [False, True])
+def test_a_multipath_nvme_disk_counts_once_also_where_the_kernel_accounts_its_paths_alone(
+    proc: Path, head_moves: bool
+) -> None:
+    item = disk.Disk(proc)
+    (proc / "diskstats").write_text(
+        "".join(LINE.format(name, 0, 0, 0) for name in ("nvme0c0n1", "nvme0c1n1", "nvme0n1"))
+    )
+    source.read(item, A)
+    head = (3000, 1000, 70) if head_moves else (0, 0, 0)
+    moved = {"nvme0c0n1": (1000, 500, 60), "nvme0c1n1": (2000, 500, 40), "nvme0n1": head}
+    (proc / "diskstats").write_text("".join(LINE.format(name, *counters) for name, counters in moved.items()))
+    assert source.read(item, B) == near(0.7 if head_moves else 0.6, 4000 * 512 / 0.1)
 
 
 @pytest.mark.parametrize("name", ["eth0", "eno1", "enp3s0f1", "ens5", "wlan0", "ib0", "wwan0", "lowpan0"])

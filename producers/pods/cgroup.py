@@ -2,7 +2,8 @@
 
 Names identify both: `pod<uid>` below `kubepods` (or `kubepods-...-pod<uid>.slice`), `libpod_pod_<id>`,
 and 64 hexadecimal digits, alone (cgroupfs driver) or as in `docker-<id>.scope`, `cri-containerd-<id>.scope`,
-`crio-<id>.scope`, `libpod-<id>.scope` (systemd driver). Monitors (`conmon`) are not containers. Directories below a
+`crio-<id>.scope`, `libpod-<id>.scope` (systemd driver). `kata_<id>` in a pod's directory is its virtual machine; what
+serves that outside (`kata_overhead`, once `vc`) and monitors (`conmon`) are not containers. Directories below a
 container are ignored: kind or docker-in-docker is one container to its host, while an agent inside it sees the pods
 there.
 """
@@ -17,10 +18,11 @@ from pathlib import Path
 _UID = r"[0-9a-f][0-9a-f_-]{31,35}"
 _ID = r"[0-9a-f]{64}"
 _POD = re.compile(rf"(?:.+-)?pod{_UID}(?:\.slice)?|(?:.+-)?libpod_pod_{_ID}(?:\.slice)?")
-_CONTAINER = re.compile(rf"(?:.*[-:])?{_ID}(?:\.scope)?")
+_CONTAINER = re.compile(rf"(?:.*[-:]|kata_)?{_ID}(?:\.scope)?")
 _STRAY = re.compile(rf"(?:.+-)?pod{_UID}(?:\.slice)?:.*{_ID}")
 _POD_UID = re.compile(rf"pod_?({_ID}|{_UID})$")
 _V1_TREES = ("pids", "memory", "cpu", "cpu,cpuacct", "systemd")
+_OVERHEAD = ("kata_overhead", "vc")  # of Kata Containers
 _PAUSE = (b"pause\n", b"catatonit\n")  # of Kubernetes, of podman's pods
 
 
@@ -51,7 +53,7 @@ def parse(name: str) -> Kind:
         return Kind.STRAY
     if _CONTAINER.fullmatch(name):
         return Kind.OTHER if "conmon-" in name else Kind.CONTAINER
-    return Kind.OTHER if name.endswith((".mount", ".socket", ".swap")) else Kind.GROUP
+    return Kind.OTHER if name in _OVERHEAD or name.endswith((".mount", ".socket", ".swap")) else Kind.GROUP
 
 
 def container_id(name: str) -> str | None:
@@ -98,12 +100,12 @@ def is_pause(container: str, proc: Path) -> bool | None:
     """Return whether the only container of a pod is its pause container; None while it is being made.
 
     The process decides if it is visible. Otherwise the runtime decides: CRI-O has no pause container unless the pod
-    shares one pid namespace; all other runtimes always have one.
+    shares one pid namespace, and Kata Containers a virtual machine; all other runtimes always have one.
     """
     try:
         return is_pausing(container, proc)
     except (OSError, ValueError, IndexError):
-        return not Path(container).name.startswith("crio-")
+        return not Path(container).name.startswith(("crio-", "kata_"))
 
 
 def is_pausing(container: str, proc: Path) -> bool | None:

@@ -180,6 +180,19 @@ def test_a_process_in_another_pid_namespace_leaves_the_verdict_to_the_runtime(ro
     assert Counter(root)() == 1
 
 
+@pytest.mark.parametrize("overhead", ["kata_overhead/{}", "vc/kata_{}"])
+@pytest.mark.parametrize(
+    "scope", [f"{systemd_pod(UIDS[0])}/crio-{{}}.scope", f"kubepods/burstable/pod{UIDS[0]}/kata_{{}}"]
+)
+def test_a_virtual_machine_of_kata_containers_counts_as_its_pod_and_what_serves_it_does_not(
+    root: Path, scope: str, overhead: str
+) -> None:
+    make(root, scope.format(container(1)), overhead.format(container(1)))
+    account = Census(root, root / "no-proc").take()
+    assert account is not None
+    assert [(pod.key, pod.running) for pod in account.pods] == [(UIDS[0], 1)]
+
+
 def test_a_podman_pod_counts_one(root: Path) -> None:
     pod = f"machine.slice/machine-libpod_pod_{container(7)}.slice"
     make(root, *(f"{pod}/libpod-{container(n)}.scope" for n in range(3)))

@@ -67,11 +67,8 @@ async def _follow(client: Client, settings: Settings, health: Health) -> None:
     async with Subscription(reader, decode, bury, newest_only=True, account=account) as availabilities:
         async for received in availabilities:
             rows, measured_us = _rows(names, received.messages, settings)
-            written.receive(len(received.messages))
-            written.add("stale", len(received.messages) - len(rows))
             young = len(rows)
             rows = await bounds.fitting(rows, lambda row: (row.subject, row.payload))
-            written.add("withheld", young - len(rows))
             if rows:
                 cursor = Cursor(
                     stream=names.estimates,
@@ -89,7 +86,11 @@ async def _follow(client: Client, settings: Settings, health: Health) -> None:
                         timeout_seconds=timeout,
                     )
                 WRITTEN.inc(len(rows))
-                written.add("written", len(rows))
+            # Not before, since what was not written is read again.
+            written.receive(len(received.messages))
+            written.add("stale", len(received.messages) - young)
+            written.add("withheld", young - len(rows))
+            written.add("written", len(rows))
             for at_us in measured_us:
                 AGE.observe(max(0.0, time.time() - at_us / 1e6))
 

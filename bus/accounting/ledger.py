@@ -114,7 +114,8 @@ class Account:
         minutes = [minute for minute in self._minutes if minute.number >= since]
         counts: Tally[str] = sum((minute.counts for minute in minutes), Tally())
         received = counts.pop(RECEIVED, 0)
-        carried = minutes[0].waiting if minutes else 0  # received before, so that its outcome has no counterpart
+        # Received before, so that its outcome has no counterpart.
+        carried = minutes[0].waiting if minutes else self._waiting
         begin = next((minute.begin for minute in minutes if minute.begin != _UNKNOWN), _UNKNOWN)
         return Statement(
             self.name,

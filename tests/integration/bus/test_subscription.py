@@ -9,6 +9,7 @@ import pytest
 from nats.aio.client import Client
 
 from bus import stream, subscription
+from bus.accounting.ledger import Ledger
 from bus.health import Health
 from bus.reading.reader import Reader
 from bus.subscription import Subscription
@@ -87,6 +88,21 @@ async def test_the_cache_buries_and_goes_on_where_it_was(client: Client, setting
     )
     assert codec.decode(Availability, kept.data or b"").available == 4
     assert len(await dead(client)) == 2
+
+
+async def test_rows_that_another_cache_kept_from_being_written_count_once_they_are(
+    client: Client, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "LEDGER", ledger := Ledger())
+    account = ledger.account("cache rows", NAMES.estimates)
+    cursor, js = NAMES.of("cache", "cursor"), client.jetstream()
+    async with working(cache.run(client, settings, Health())):
+        await publish(client, "a", row("a"))
+        await soon(lambda: account.statement().outcomes == {"written": 1})
+        await js.publish(cursor, (await js.get_last_msg(f"KV_{NAMES.availability_bucket}", cursor)).data or b"")
+        await publish(client, "b", row("b"))
+        await soon(lambda: account.statement().outcomes == {"written": 2})
+    assert (account.statement().received, account.statement().waiting) == (2, 0)
 
 
 async def test_the_output_to_kubernetes_buries_too_and_the_letter_is_the_same(

@@ -78,6 +78,16 @@ def test_only_the_last_hour_counts_and_what_waited_before_it_does() -> None:
     assert faults(opened.statement()) == []
 
 
+def test_what_waits_for_longer_than_an_hour_still_waits() -> None:
+    opened, clock = account()
+    opened.receive(10, 10)
+    opened.add("stored", 8)
+    clock.now += 3600
+    statement = opened.statement()
+    assert (statement.received, statement.outcomes, statement.waiting) == (2, {}, 2)
+    assert faults(statement) == []
+
+
 def test_a_statement_survives_json_and_what_is_none_is_refused() -> None:
     opened, _ = account()
     opened.receive(1, 1)

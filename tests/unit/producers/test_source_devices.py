@@ -56,7 +56,9 @@ def test_a_multipath_nvme_disk_counts_once_also_where_the_kernel_accounts_its_pa
     assert source.read(item, B) == near(0.7 if head_moves else 0.6, 4000 * 512 / 0.1)
 
 
-@pytest.mark.parametrize("name", ["eth0", "eno1", "enp3s0f1", "ens5", "wlan0", "ib0", "wwan0", "lowpan0"])
+@pytest.mark.parametrize(
+    "name", ["eth0", "eno1", "enp3s0f1", "ens5", "wlan0", "ib0", "wwan0", "lowpan0", "enx0a1b2c3d4e5f"]
+)
 def test_physical_interfaces_count(name: str) -> None:
     assert network.counts(name.encode())
 
@@ -68,6 +70,7 @@ def test_physical_interfaces_count(name: str) -> None:
         "cilium_host lxc1a2b tunl0 tap0 wg0 bond0 eth0.12 ifb1 dummy0",
         "eni4b2c1d0e9f3 azv12ab kube-ipvs0 ip6tnl0 vxlan.calico",
         "cbr0 azure0 gke0a1b2c3d4 incusbr0 tailscale0 zt7nnig26a",
+        "0a1b2c3d4e5f607 ovn-k8s-mp0 ovs-system br-int br-ex genev_sys_6081 ovn0 0a1b2c3d4e5f_h",
     ],
 )
 def test_interfaces_that_hand_on_packets_of_others_do_not_count(names: str) -> None:

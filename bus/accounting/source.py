@@ -1,10 +1,10 @@
 """What agents have published: where every account of the bus begins.
 
-An agent numbers its blocks by the second, `seq` of `CLOCK_BOOTTIME`, and publishes one for each. So the first and the
-last block that a stream has of a node say how many there should be between them, and the stream says how many there
-are. What lacks was never stored: the agent did not run, or it dropped blocks while the server was away. No other
-account sees that. The last block is read before the stream is asked for its counts, so a block that arrives meanwhile
-can hide one that lacks, and none that is there is called missing.
+An agent numbers its blocks by the second, `seq` of `CLOCK_BOOTTIME`, and publishes one of each kind for each. So the
+first and the last block that a stream has of a node and kind say how many there should be between them, and the stream
+says how many there are. What lacks was never stored: the agent did not run, or it dropped blocks while the server was
+away. No other account sees that. The last block is read before the stream is asked for its counts, so a block that
+arrives meanwhile can hide one that lacks, and none that is there is called missing.
 """
 
 import asyncio

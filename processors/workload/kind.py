@@ -29,7 +29,7 @@ _DISTURBED_SECONDS = 1.3  # a block over more than that: something kept the agen
 _OVER, _UNDER = 0.006, 0.05  # how far from a whole number of cores a soaking pod is, relative
 _MOST_OVER, _MOST_UNDER = 0.02, 0.15  # and at most, in cores: of ten cores and more anything would be near
 _WHOLE, _WIDEST = 0.1, 0.15  # the same on a full machine: relative, and at most so many cores
-_BEYOND = 1.25  # of the CPUs: what a single pod wants
+_ALL_CPUS = 1.02  # of the CPUs: what a single pod wants
 _KEPT_FROM = 0.2  # of what pods use: more than that they wait for
 _MOSTLY, _ALL = 0.5, 0.9  # of a class's pods
 
@@ -99,8 +99,8 @@ def after(evidence: Evidence, usage: Usage, full: NDArray[np.bool_], fragments: 
     roughly = np.abs(threads - nearest) <= np.minimum(_WHOLE * nearest, _WIDEST)
     # What a pod waits for is estimated where the kernel does not say it; what it uses is measured.
     near = _near(threads) | _near(quotient(usage.used[..., CPU], counted))
-    # One pod that wants more than all CPUs is not a service that the machine could run.
-    beyond = threads > _BEYOND * usage.cores[:, None]
+    # One pod that wants all CPUs leaves none idle, however many requests it serves.
+    beyond = threads > _ALL_CPUS * usage.cores[:, None]
     whole = np.where(full[:, None], ((nearest >= 1) & roughly) | beyond, near)
     # What ends within a second and takes a core is a job; its start and its end may add to that.
     whole = np.where(rough, threads >= 1 - _WHOLE, whole)

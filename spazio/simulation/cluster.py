@@ -91,6 +91,7 @@ class Cluster:
         since: (pods,) from when on a pod has waited for a node, or did before it was bound.
         bound, began, ended: (pods,) times; NaN: not yet.
         used_cores: (pods,) core-seconds since they were last taken by telemetry.
+        waited: (pods,) seconds in which some thread waited for a CPU, since the same.
         kills: Out-of-memory kills.
     """
 
@@ -112,7 +113,7 @@ class Cluster:
         self.bound, self.began, self.ended = (np.full(count, np.nan) for _ in range(3))
         self._due, self._left = np.full(count, np.inf), population.work.copy()
         self._killed = np.zeros(count, dtype=np.int64)
-        self.used_cores = np.zeros(count)
+        self.used_cores, self.waited = np.zeros(count), np.zeros(count)
         self.kills = 0
 
     @property
@@ -154,6 +155,8 @@ class Cluster:
         useful = each * (1.0 - self._physics.loss * (1.0 - each))
         taken = threads * each[node] * step
         self.used_cores[running] += taken
+        # Each of its threads runs in that share of the time, whatever the others do.
+        self.waited[running] += (1.0 - each[node] ** threads) * step
         self._left[running] -= threads * useful[node] * step
         over = (self._left[running] <= 0) | (now + step - self.began[running] >= self._life[running])
         ended = running[over]

@@ -160,7 +160,8 @@ class Voice:
         running = np.flatnonzero(cluster.state == RUNNING)
         running = running[np.argsort(cluster.node[running], kind="stable")]
         bounds = np.searchsorted(cluster.node[running], np.arange(len(self.nodes) + 1)).tolist()
-        waited = np.mean([np.clip(1.0 - cluster.cpus / np.maximum(t.runnable, 1e-9), 0.0, 1.0) for t in ticks], axis=0)
+        waited = np.round(np.minimum(cluster.waited[running], 1.0), 4)
+        cluster.waited[:] = 0.0
         ages = np.clip(number + 1 - cluster.began[running], 0, 600).astype(np.int64)
         of_pods = np.zeros(len(self.nodes))
         np.add.at(of_pods, cluster.node[running], own.memory[running])
@@ -185,7 +186,7 @@ class Voice:
                 containers=[1] * len(pods),
                 cpu_cores=np.round(cores[running[of]], 4).tolist(),
                 memory_bytes=np.round(own.memory[running[of]]).tolist(),
-                cpu_pressure=[round(float(waited[node]), 4)] * len(pods),
+                cpu_pressure=waited[of].tolist(),
                 memory_pressure=zeros,
                 io_pressure=zeros,
                 throttled=zeros,

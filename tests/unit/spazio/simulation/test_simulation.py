@@ -69,6 +69,12 @@ def test_a_node_whose_services_demand_more_than_it_has_is_beyond_the_policy(core
     assert run.over_seconds / run.busy_seconds == pytest.approx(share, abs=0.05)
 
 
+def test_a_pod_of_several_threads_waits_for_a_cpu_whenever_one_of_them_does() -> None:
+    target = cluster([{"name": "p", "count": 1, "work": 99, "threads": 6}, {"name": "q", "count": 2, "work": 99}])
+    advance(target, 1)
+    assert target.waited == pytest.approx([1 - 0.5**6, 0.5, 0.5])
+
+
 def test_too_little_memory_kills_the_youngest_which_begins_again() -> None:
     pods = [{"name": "p", "count": 3, "work": 4, "spread": 0, "memory": "2Gi"}]
     target = cluster(pods, {"restart_seconds": 5}, memory="5Gi", system_memory="512Mi")

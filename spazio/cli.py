@@ -162,7 +162,7 @@ def replay(
     """Send recorded telemetry through the pipeline, at any speed, and keep the results."""
     from spazio.command import replay as command
 
-    recorded = [command.located(settings, path) for path in files or [Path("history")]]
+    recorded = files or [Path("history")]
     return command.run(settings, recorded, skip_bad=skip_bad, feed_only=feed_only, json_output=json_output)
 
 

@@ -2,13 +2,13 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from copy import copy
-from functools import partial, wraps
+from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from schemas import settings
 from schemas.settings import Settings
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import typer
 
 _SECTIONS: dict[Callable[..., Any], tuple[str, ...]] = {}  # of commands
-_REREAD: ContextVar[Callable[[], Settings]] = ContextVar("reread")
+_GIVEN: ContextVar["_Given"] = ContextVar("given")
 
 # Sections that every service has.
 PIPELINE = ("data", "nats", "http", "otlp", "log")
@@ -88,14 +88,34 @@ def parse(command: str, summary: str, arguments: Sequence[str]) -> Settings:
     return _load(given, given.pop("config"))
 
 
-def reread() -> Settings:
+class _Given(NamedTuple):
+    """What settings were read from, beside the environment."""
+
+    flags: dict[str, str | None]
+    config: Path | None
+
+
+def reread(without: Collection[str] = ()) -> Settings:
     """Return settings from options, environment and file again; the file may have changed.
+
+    Args:
+        without: Names of settings whose options are left out.
 
     Raises:
         SettingsError: The settings have faults.
         LookupError: No settings were read from options in this context.
     """
-    return _REREAD.get()()
+    flags, config = _GIVEN.get()
+    return settings.load({flat: text for flat, text in flags.items() if flat not in without}, config=config)
+
+
+def given() -> frozenset[str]:
+    """Return the names of the settings that are options, and not of the environment, a file or a default.
+
+    Raises:
+        LookupError: No settings were read from options in this context.
+    """
+    return frozenset(flat for flat, text in _GIVEN.get().flags.items() if text is not None)
 
 
 def _warn_of_secrets(flags: Mapping[str, str | None]) -> None:
@@ -109,8 +129,7 @@ def _warn_of_secrets(flags: Mapping[str, str | None]) -> None:
 
 def _load(flags: Mapping[str, str | None], config: Path | None) -> Settings:
     # Absolute, since the process may have changed its folder when it reads the file again.
-    again = partial(settings.load, dict(flags), config=config and config.absolute())
-    _REREAD.set(again)
+    _GIVEN.set(_Given(dict(flags), config and config.absolute()))
     _warn_of_secrets(flags)
     return settings.load(flags, config=config)
 

@@ -34,27 +34,24 @@ from producers.recorded.mapping import Unmapped
 from producers.recorded.recording import Recorded, Recording
 from schemas.settings import Settings
 from schemas.subject import Names
-from spazio import count
+from spazio import count, option
 from spazio.export import frozen
-from spazio.generator import pace
+from spazio.generator import isolation, pace
 from spazio.generator.consumption import Consumption
 from spazio.service import logs, service
 from spazio.service.child import Unstartable
 from spazio.service.supervision import Supervised
 from spazio.terminal import clean, replayed
 
-PREFIX = "replay"
 _OF_SERVER = ("nats", "credentials")  # of its own server, where it had one: nothing reads them again
 _AT_ONCE = 500
 _LOOK_SECONDS = 0.2
 _DRAIN_SECONDS = 30.0
-_NODES_AT_ONCE = 500  # with 64 pods each, as many as have statistics in a partition (process.pods_max)
-_ANY_SECONDS = 86_400.0 * 366 * 100  # the longest that settings take
-
-
-def located(settings: Settings, path: Path) -> Path:
-    """Return the path of a recording; `history`, where there is no such file, is that of the data folder."""
-    return settings.data.dir / "history" if path == Path("history") and not path.exists() else path
+# Faults of the recording, the options or what a replay needs; each has a sentence.
+_UNUSABLE = (
+    *(Unmapped, Unusable, Unstartable, isolation.InUse),
+    *(server.Unusable, stream.NoRoom, connection.Unacceptable),
+)
 
 
 def run(settings: Settings, paths: Sequence[Path], *, skip_bad: bool, feed_only: bool, json_output: bool) -> int:
@@ -62,16 +59,22 @@ def run(settings: Settings, paths: Sequence[Path], *, skip_bad: bool, feed_only:
     level = settings.log.level or "warning"
     settings = settings.model_copy(update={"log": settings.log.model_copy(update={"level": level})})
     logs.configure(settings.log, "replay")
-    if settings.prefix == Settings().prefix:
-        settings = settings.model_copy(update={"prefix": PREFIX})
-    # A recording is of any time, and one shifted to now and replayed fast runs ahead of the clock. No row of it may go.
-    limits = {"retention_seconds": _ANY_SECONDS, "ahead_seconds": _ANY_SECONDS, "max_bytes": 0}
-    limits["node_messages_per_minute"] = 0  # a replay is faster than its nodes were
-    if not settings.replay.speed:  # the end is not waited for longer than the rest took
-        limits["flush_seconds"] = min(settings.history.flush_seconds, 1.0)
-    settings = settings.model_copy(update={"history": settings.history.model_copy(update=limits)})
-    folder = settings.data.dir / PREFIX / datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
-    settings = settings.model_copy(update={"data": settings.data.model_copy(update={"dir": folder})})
+    try:
+        configured = option.reread(without=isolation.OWN)
+        recorded = [isolation.located(configured, path) for path in paths]
+        settings = isolation.isolated(settings, option.given())
+        return _replay(settings, recorded, skip_bad=skip_bad, feed_only=feed_only, json_output=json_output)
+    except _UNUSABLE as error:
+        return _fail(str(error))
+    except duckdb.Error as error:
+        return _fail(str(error).splitlines()[0])
+    except OSError as error:
+        return _fail(f"{error}; fix that, or choose another folder with --data-dir", status=1)
+
+
+def _replay(settings: Settings, paths: Sequence[Path], *, skip_bad: bool, feed_only: bool, json_output: bool) -> int:
+    """Replay with the settings of a replay, and print the result."""
+    folder = settings.data.dir
     work = folder / "work"
     try:
         present = [frozen.made(paths[0], work / "history")] if len(paths) == 1 else paths
@@ -93,38 +96,14 @@ def run(settings: Settings, paths: Sequence[Path], *, skip_bad: bool, feed_only:
                     f"the recorded global model is of {others}, these settings model {','.join(variant.features)}"
                     f"{'' if variant.absolute else ' in ratios'}: a new one is aggregated"
                 )
-            settings = few_partitions(settings, opened)
+            settings = isolation.few_partitions(settings, opened)
             replay = _Replay(settings, opened, feed_only=feed_only)
             result = asyncio.run(replay.run())
-    except (Unmapped, Unusable, Unstartable, server.Unusable, stream.NoRoom, connection.Unacceptable, _InUse) as error:
-        return _fail(str(error))
-    except duckdb.Error as error:
-        return _fail(str(error).splitlines()[0])
-    except OSError as error:
-        return _fail(f"{error}; fix that, or choose another folder with --data-dir", status=1)
     finally:
         shutil.rmtree(work, ignore_errors=True)
     _forget_server(folder)
     print(json.dumps(result) if json_output else replayed.sentence(result), flush=True)
     return 0 if result["whole"] else 128 + replay.ended_by
-
-
-def few_partitions(settings: Settings, opened: Recording) -> Settings:
-    """Return settings with the recorded partitions, or with one for each processor if few nodes have no global model.
-
-    A fold takes about as long for one node as for hundreds, and while the model is made, each recorded second waits for
-    all partitions. Predictions share what is learned of a workload within a partition, so those of a recording with its
-    models are repeated only in the same partitions.
-    """
-    nats = settings.nats
-    if "partitions" in nats.model_fields_set:
-        return settings
-    wanted = nats.partitions
-    if "model" in opened.kinds:
-        wanted = opened.partitions() or wanted
-    elif opened.nodes() <= _NODES_AT_ONCE:
-        wanted = min(wanted, settings.process.replicas)
-    return settings.model_copy(update={"nats": nats.model_copy(update={"partitions": wanted})})
 
 
 def _forget_server(folder: Path) -> None:
@@ -136,10 +115,6 @@ def _forget_server(folder: Path) -> None:
 def _fail(message: str, status: int = 2) -> int:
     clean.complain(message)
     return status
-
-
-class _InUse(RuntimeError):
-    """The streams of this prefix are not empty."""
 
 
 class _Replay:
@@ -205,7 +180,7 @@ class _Replay:
             await stream.ensure(client, settings)
             telemetry, consumption = await stream.describe(client, self._names.telemetry), Consumption(client, settings)
             if telemetry.last:
-                raise _InUse(
+                raise isolation.InUse(
                     f"the stream {telemetry.name} holds an earlier replay; name another --prefix, or delete its streams"
                 )
             if not self._feed_only:

@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 from tests.e2e.pipeline import Up, spazio, until, up
+from tests.support.processors import telemetry
+from tests.support.processors.telemetry import stored
+from tests.unit.spazio.command.recordings import history
 
 NODES = 50
 ROWS = "SELECT * EXCLUDE (time, sequence) FROM availability WHERE node LIKE 'sim-%' ORDER BY node, at_us"
@@ -66,6 +69,21 @@ def test_the_replay_of_a_recording_by_two_processors_has_the_rows_that_the_recor
     different = [(row, same) for row in expected if (same := replayed[row["node"], row["at_us"]]) != row]
     assert different[:1] == []
     assert abs(len(after) - len(before)) < 3 * NODES
+
+
+@pytest.mark.slow
+def test_a_replay_reads_the_history_that_the_environment_names_and_writes_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = history(tmp_path / "live", [stored(telemetry.block("n", second)) for second in range(3)])
+    before = {path: path.stat().st_mtime_ns for path in live.rglob("*")}
+    monkeypatch.setenv("SPAZIO_HISTORY_DIR", str(live))
+    answer = spazio("replay", "--data-dir", str(tmp_path / "data"), "--json")
+    assert answer.returncode == 0, answer.stderr
+    document = json.loads(answer.stdout)
+    assert document["messages"] == {"samples": 3}
+    assert Path(document["history"]).is_relative_to(tmp_path / "data" / "replay")
+    assert {path: path.stat().st_mtime_ns for path in live.rglob("*")} == before
 
 
 @pytest.mark.slow

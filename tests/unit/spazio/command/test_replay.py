@@ -13,12 +13,10 @@ from schemas.messages.base import Message
 from schemas.messages.estimate import ClassSum, Model
 from schemas.messages.telemetry import PodUsageBlock
 from schemas.sections.generator import Replay
-from schemas.settings import load
 from sinks.history import layout, view
 from sinks.history.tables import pod
 from sinks.history.upkeep import merge
 from sinks.history.writer import Writer
-from spazio.command import replay
 from spazio.export import frozen
 from tests.support.history import append
 from tests.support.processors import telemetry
@@ -118,43 +116,6 @@ def test_an_older_history_without_places_is_replayed_by_time(tmp_path: Path) -> 
     replayed = blocks(read(folder, folder=tmp_path))
     assert [block.seq for block in replayed] == [1000, 1001, 1002, 1003, 1004]
     assert {block.cpus for block in replayed} == {4}
-
-
-def test_history_is_that_of_the_data_folder_unless_there_is_such_a_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = load({"data_dir": str(tmp_path / "data"), "history_dir": str(tmp_path / "elsewhere")}, environ={})
-    (tmp_path / "here" / "history").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path)
-    assert replay.located(settings, Path("history")) == tmp_path / "data" / "history"
-    assert replay.located(settings, Path("trace.csv")) == Path("trace.csv")
-    monkeypatch.chdir(tmp_path / "here")
-    assert replay.located(settings, Path("history")) == Path("history")
-
-
-@pytest.mark.slow
-def test_few_nodes_without_a_model_are_in_one_partition_a_processor_and_others_in_those_of_the_recording(
-    tmp_path: Path,
-) -> None:
-    def partitions(name: str, messages: list[tuple[str, bytes]], *, models: bool = False, **flags: str) -> int:
-        settings, folder = load(flags, environ={}), history(tmp_path / name, messages)
-        if not models:
-            shutil.rmtree(folder / "models")
-        with recording.opened([folder], Replay.model_validate(SIZES), tmp_path / name / "work") as opened:
-            return replay.few_partitions(settings, opened).nats.partitions
-
-    few = telemetry.recording(nodes=3, seconds=2)
-    assert partitions("few", few) == 1
-    assert partitions("processors", few, process_replicas="2") == 2
-    assert partitions("given", few, nats_partitions="4") == 4
-    assert partitions("many", [stored(telemetry.block(f"n{number}", 0)) for number in range(501)]) == 8
-    assert partitions("untold", few, models=True) == 8
-    of_third = Model(
-        scope="partition", partition=2, at_us=START * 1_000_000, features=["cpu"], moment=[1.0], cost=[0.0], pods=2,
-        nodes=1,
-    )  # fmt: skip
-    with_model = [*few, (NAMES.of("model", "partition", "2"), codec.encode(of_third))]
-    assert partitions("recorded", with_model, models=True) == 3
 
 
 def test_messages_of_a_stream_that_had_no_samples_are_replayed_before_those_of_the_next(tmp_path: Path) -> None:

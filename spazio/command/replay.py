@@ -1,7 +1,7 @@
 """`spazio replay FILE`: recorded telemetry through the pipeline, in one command.
 
 A replay has its own server, streams, processors and history, in its own folder, so that it does not touch live data;
-`--nats` uses a running server instead, under the prefix `replay`. Event time is the recorded time, and only event time
+`--nats` uses a running server instead, under a prefix of its own. Event time is the recorded time, and only event time
 drives the folds, so the rows are the same at any speed. A history records the stream position of every message, also of
 global models, and is replayed in that order. For other recordings the model is aggregated again; nodes that are too far
 ahead of it wait, so that it arrives in time at any speed. The scheduler cache rejects rows that are older than its
@@ -24,7 +24,7 @@ import duckdb
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from bus import connection, server, stream
+from bus import connection, errors, server, stream
 from bus.connection import Connection
 from bus.publishing.pipeline import Outgoing, Pipeline
 from processors.estimation.variant import choose
@@ -177,12 +177,9 @@ class _Replay:
     async def _work(self, services: Supervised) -> None:
         settings = await services.start_server(aggregate=not self._complete)
         async with connection.connect(settings, f"{settings.prefix}-replay") as client:
+            await self._check_unused(client)
             await stream.ensure(client, settings)
             telemetry, consumption = await stream.describe(client, self._names.telemetry), Consumption(client, settings)
-            if telemetry.last:
-                raise isolation.InUse(
-                    f"the stream {telemetry.name} holds an earlier replay; name another --prefix, or delete its streams"
-                )
             if not self._feed_only:
                 names = {"process": ["process"], "history": ["sink", "history"]}
                 if settings.replay.shift:
@@ -193,6 +190,18 @@ class _Replay:
                 await self._publish_all(client, consumption)
             except ExceptionGroup as group:
                 raise service.first(group) from group
+
+    async def _check_unused(self, client: Connection) -> None:
+        """Check that no pipeline has used the streams, before anything changes them."""
+        try:
+            telemetry = await stream.describe(client, self._names.telemetry)
+        except errors.NotFound:
+            return
+        if telemetry.last:
+            raise isolation.InUse(
+                f"the stream {telemetry.name} holds messages of a pipeline or of an earlier replay; "
+                "name another --prefix"
+            )
 
     async def _publish_all(self, client: Connection, consumption: Consumption) -> None:
         """Publish everything while watching the consumers."""

@@ -14,7 +14,8 @@ from sinks.history import layout, view
 
 PREFIX = "replay"
 # Options without which the replay has its own.
-OWN = frozenset(("history_dir",))
+OWN = frozenset(("history_dir", "prefix"))
+_LONGEST_PREFIX = 32
 _NODES_AT_ONCE = 500  # with 64 pods each, as many as have statistics in a partition (process.pods_max)
 _ANY_SECONDS = 86_400.0 * 366 * 100  # the longest that settings take
 
@@ -43,8 +44,6 @@ def isolated(settings: Settings, given: Collection[str]) -> Settings:
     Raises:
         InUse: The folder for the history has one.
     """
-    if settings.prefix == Settings().prefix:
-        settings = settings.model_copy(update={"prefix": PREFIX})
     # A recording is of any time, and one shifted to now and replayed fast runs ahead of the clock. No row of it may go.
     limits = {"retention_seconds": _ANY_SECONDS, "ahead_seconds": _ANY_SECONDS, "max_bytes": 0}
     limits["node_messages_per_minute"] = 0  # a replay is faster than its nodes were
@@ -56,7 +55,18 @@ def isolated(settings: Settings, given: Collection[str]) -> Settings:
     history = settings.history.model_copy(update=limits | {"dir": directory})
     folder = settings.data.dir / PREFIX / datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     data = settings.data.model_copy(update={"dir": folder})
-    return settings.model_copy(update={"history": history, "data": data})
+    prefix = settings.prefix if "prefix" in given else _prefix(settings.prefix)
+    return settings.model_copy(update={"history": history, "data": data, "prefix": prefix})
+
+
+def _prefix(configured: str) -> str:
+    """Return the prefix of a replay beside a pipeline.
+
+    >>> _prefix("spazio"), _prefix("west")
+    ('replay', 'west-replay')
+    """
+    ending = f"-{PREFIX}"
+    return PREFIX if configured == Settings().prefix else configured[: _LONGEST_PREFIX - len(ending)] + ending
 
 
 def few_partitions(settings: Settings, opened: Recording) -> Settings:

@@ -1,5 +1,6 @@
 """Simulated nodes and replay as a user runs them."""
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -9,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from bus import connection, stream
+from schemas.settings import Settings
+from schemas.subject import Names
 from tests.e2e.pipeline import Up, spazio, until, up
 from tests.support.processors import telemetry
 from tests.support.processors.telemetry import stored
@@ -84,6 +88,28 @@ def test_a_replay_reads_the_history_that_the_environment_names_and_writes_its_ow
     assert document["messages"] == {"samples": 3}
     assert Path(document["history"]).is_relative_to(tmp_path / "data" / "replay")
     assert {path: path.stat().st_mtime_ns for path in live.rglob("*")} == before
+
+
+@pytest.mark.slow
+async def test_a_replay_into_streams_that_hold_messages_changes_nothing_of_them(
+    settings: Settings, tmp_path: Path
+) -> None:
+    live, names = settings.model_copy(update={"prefix": "live"}), Names("live")
+    trace = tmp_path / "trace.csv"
+    trace.write_text("node,seconds,cpu_util\nn,1700000000,0.4\n")
+    sizes = ("--cpus", "8", "--memory-bytes", "16000000000")
+    options = ("--data-dir", str(tmp_path / "data"), "--nats", settings.nats_url, "--prefix", "live", *sizes)
+    async with connection.connect(live, "live") as client:
+        await stream.ensure(client, live)
+        await client.jetstream().publish(names.node("samples", "n"), b"{}")
+        before = (await client.jetstream().stream_info(names.telemetry)).config
+        answer = await asyncio.to_thread(spazio, "replay", str(trace), *options)
+        assert (await client.jetstream().stream_info(names.telemetry)).config == before
+    assert answer.returncode == 2, answer.stderr
+    assert (
+        f"{names.telemetry} holds messages of a pipeline or of an earlier replay; name another --prefix"
+        in answer.stderr
+    )
 
 
 @pytest.mark.slow

@@ -45,6 +45,16 @@ def test_a_folder_that_has_a_history_gets_none_of_a_replay(tmp_path: Path) -> No
         isolation.isolated(settings, {"history_dir"})
 
 
+def test_streams_of_a_replay_have_a_prefix_of_their_own_unless_it_is_an_option(tmp_path: Path) -> None:
+    for configured in ("spazio", "west", "a" * 32):
+        settings = load({"data_dir": str(tmp_path), "prefix": configured}, environ={})
+        own = isolation.isolated(settings, ()).prefix
+        assert own != configured
+        assert own.endswith("replay")
+        assert load({"prefix": own}, environ={}).prefix == own
+        assert isolation.isolated(settings, {"prefix"}).prefix == configured
+
+
 @pytest.mark.slow
 def test_few_nodes_without_a_model_are_in_one_partition_a_processor_and_others_in_those_of_the_recording(
     tmp_path: Path,

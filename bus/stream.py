@@ -75,11 +75,13 @@ class Consumer(NamedTuple):
         name: Name under which several readers share it; empty: it has one reader.
         pending: Number of messages not yet sent to it.
         delivered: Stream sequence of the last message sent to it.
+        whole: It has all subjects.
     """
 
     name: str
     pending: int
     delivered: int
+    whole: bool = False
 
 
 async def ensure(client: Client, settings: Settings) -> None:
@@ -216,7 +218,8 @@ async def consumers(client: Client, name: str) -> list[Consumer]:
         page = await js.consumers_info(name, offset=len(readers))
         for info in page:
             delivered = info.delivered.stream_seq if info.delivered else 0
-            readers.append(Consumer(info.config.durable_name or "", info.num_pending or 0, delivered))
+            whole = (info.config.filter_subjects or [info.config.filter_subject or ">"]) == [">"]
+            readers.append(Consumer(info.config.durable_name or "", info.num_pending or 0, delivered, whole))
         if len(page) < _PAGE:
             return readers
 

@@ -32,7 +32,6 @@ class Consumption:
     """Consumers of the telemetry and estimates streams.
 
     Attributes:
-        readers: Number of consumers of the telemetry stream.
         close_behind: Set while the consumers are close enough behind the recording to publish more.
     """
 
@@ -44,40 +43,46 @@ class Consumption:
         self._history: Path = settings.history_dir
         self._seen: dict[str, set[str]] = {name: set() for name in self._streams}
         self._patience_seconds = settings.process.failover_seconds + _AGAIN_SECONDS
-        self.readers = 0
         self.close_behind = asyncio.Event()
         self.close_behind.set()
 
     async def update(self) -> None:
-        """Count consumers and unread messages; the counts stay as they are if the server does not answer."""
-        readers = unread = 0
+        """Count unread messages; whether that is few stays as it is if the server does not answer."""
         try:
-            for name in self._streams:
-                consumers = await self._consumers(name)
-                unread += sum(consumer.pending for consumer in consumers)
-                readers += len(consumers) if name == self._streams[0] else 0
+            consumers = [await self._consumers(name) for name in self._streams]
         except errors.REQUEST_FAILED as error:
             log.info("consumers.count_failed", extra={"reason": str(error)})
             return
-        self.readers = readers
+        unread = sum(each.pending for some in consumers for each in some)
         if unread > self._most_unread:
             self.close_behind.clear()
         else:
             self.close_behind.set()
 
     async def started(self, partitions: int) -> None:
-        """Wait until a processor reads every partition, and the history reads all of them.
+        """Wait until a processor reads every partition, and the history both streams.
 
         Raises:
             Unstartable: They did not start in time.
         """
+        lacking = "the processors"
         try:
             async with asyncio.timeout(_STARTING_SECONDS):
-                while self.readers <= partitions:
-                    await self.update()
+                while lacking := await self._lacking(partitions):  # noqa: ASYNC110 # the server does not say
                     await asyncio.sleep(_LOOK_SECONDS)
         except TimeoutError:
-            raise Unstartable("the processors did not start in time; the log shows the reason") from None
+            raise Unstartable(f"{lacking} did not start in time; the log shows the reason") from None
+
+    async def _lacking(self, partitions: int) -> str:
+        """Return what does not read yet; empty: nothing."""
+        try:
+            consumers = [await self._consumers(name) for name in self._streams]
+        except errors.REQUEST_FAILED as error:
+            log.info("consumers.count_failed", extra={"reason": str(error)})
+            return "the server"
+        if {consumer_name(str(number)) for number in range(partitions)} - {each.name for each in consumers[0]}:
+            return "the processors"
+        return "" if all(map(_has_history, consumers)) else "the history"
 
     async def finished(self) -> None:
         """Wait until everything is folded and stored, or for long no replica has done a part that is left."""
@@ -111,13 +116,14 @@ class Consumption:
         return consumers
 
     def _read(self, streams: Sequence[Stream], consumers: Sequence[Sequence[Consumer]]) -> bool:
-        """Tell whether all who have read are there and were sent everything, and the history has written its part.
+        """Tell whether all who have read are there and were sent everything, and the history is one and has written it.
 
         A server that starts again has lost those that processors make again.
         """
         done = {layout.identity(name): sequence for name, sequence in layout.committed(self._history).items()}
         return all(
             self._seen[described.name] <= {each.name for each in some}
+            and _has_history(some)
             and not any(each.pending for each in some)
             and all(each.name or each.delivered <= done.get(described.identity, 0) for each in some)
             for described, some in zip(streams, consumers, strict=True)
@@ -135,3 +141,8 @@ class Consumption:
         if any(folded[name] < sent[name] for name in sent.keys() & folded.keys()):
             return False
         return True if sent.keys() <= folded.keys() else None
+
+
+def _has_history(consumers: Sequence[Consumer]) -> bool:
+    """Tell whether the history reads a stream: alone, and all of it."""
+    return any(each.whole and not each.name for each in consumers)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 from nats import micro
@@ -14,11 +15,25 @@ from bus.folding.task import consumer_name
 from bus.reading.reader import Reader
 from schemas.settings import Settings
 from schemas.subject import Names
+from sinks.history import layout
 from spazio.generator import consumption
 from spazio.generator.consumption import Consumption
+from spazio.service.child import Unstartable
 
 NAMES = Names()
 _SECONDS_OF_QUIET = 2.0
+
+
+@asynccontextmanager
+async def history(client: Connection) -> AsyncIterator[None]:
+    """Read both streams as the history does."""
+    async with (
+        Reader(client, NAMES.telemetry, [">"]) as telemetry,
+        Reader(client, NAMES.estimates, [">"]) as estimates,
+    ):
+        for reader in (telemetry, estimates):
+            await reader.read(timeout_seconds=0.1)
+        yield
 
 
 @pytest.mark.slow
@@ -29,13 +44,10 @@ async def test_a_server_that_does_not_answer_ends_nothing_and_is_not_taken_for_q
     async with connection.connect(settings, "replay") as client:
         await stream.ensure(client, settings)
         replay = Consumption(client, settings)
-        async with Reader(client, NAMES.telemetry, [NAMES.part("*")]) as reader:
-            await reader.read(timeout_seconds=0.1)
+        async with history(client):
             await replay.update()
-            assert replay.readers == 1
             await client.jetstream().delete_stream(NAMES.telemetry)
             await replay.update()
-            assert replay.readers == 1
         async with asyncio.timeout(30):
             # The estimates are there and quiet; how far the telemetry is read is unknown.
             waiting = asyncio.create_task(replay.finished())
@@ -45,14 +57,13 @@ async def test_a_server_that_does_not_answer_ends_nothing_and_is_not_taken_for_q
             done, _ = await asyncio.wait({waiting}, timeout=1.5 * _SECONDS_OF_QUIET)
             assert not done
             await stream.ensure(client, settings)
-            async with Reader(client, NAMES.telemetry, [NAMES.part("*")]) as reader:  # as the history, which goes on
-                await reader.read(timeout_seconds=0.1)
+            async with history(client):  # which goes on
                 await waiting
 
 
 @pytest.fixture
 async def replaying(settings: Settings) -> AsyncIterator[Connection]:
-    """A connection; one message was sent to part 0, whose holder is gone."""
+    """A connection; one message was sent to part 0, whose holder is gone, and is in the history."""
     async with connection.connect(settings, "replay") as client:
         await stream.ensure(client, settings)
         js = client.jetstream()
@@ -61,7 +72,11 @@ async def replaying(settings: Settings) -> AsyncIterator[Connection]:
         await (await gone.fetch(1))[0].ack()
         (consumer,) = await stream.consumers(client, NAMES.telemetry)
         assert (consumer.name, consumer.pending, consumer.delivered) == ("process-0", 0, 1)
-        yield client
+        settings.history_dir.mkdir(parents=True)
+        telemetry = await stream.describe(client, NAMES.telemetry)
+        layout.write_cursor(settings.history_dir, telemetry.name, telemetry.identity, 1)
+        async with history(client):
+            yield client
 
 
 async def ends(replay: Consumption, within_seconds: float) -> bool:
@@ -116,3 +131,25 @@ async def test_consumers_that_a_server_has_lost_are_waited_for(
     await seen.update()
     await replaying.jetstream().delete_consumer(NAMES.telemetry, consumer_name("0"))
     assert not await ends(seen, settings.process.failover_seconds + 2)
+
+
+@pytest.mark.slow
+async def test_a_replay_begins_and_ends_only_with_a_history_of_both_streams(
+    client: Connection, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumption, "_STARTING_SECONDS", 2)
+    js, replay = client.jetstream(), Consumption(client, settings)
+    with pytest.raises(Unstartable, match="the processors did not start in time"):
+        await replay.started(2)
+    for part in ("0", "1", "prediction-0", "prediction-1"):
+        await js.pull_subscribe(NAMES.part("*"), durable=consumer_name(part), stream=NAMES.telemetry)
+    with pytest.raises(Unstartable, match="the history did not start in time"):
+        await replay.started(2)
+    assert not await ends(replay, 2)
+    async with Reader(client, NAMES.telemetry, [">"]) as telemetry:
+        await telemetry.read(timeout_seconds=0.1)
+        with pytest.raises(Unstartable, match="the history did not start in time"):
+            await replay.started(2)
+    async with history(client):
+        await replay.started(2)
+        assert await ends(replay, 2)

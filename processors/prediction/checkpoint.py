@@ -10,6 +10,7 @@ from processors.prediction import statistic
 from processors.prediction.histogram.exchange import Koordinator
 from processors.prediction.node import Nodes
 from processors.prediction.pod import Pods
+from processors.rows import snapshot
 from schemas.messages.prediction import GROUPS, PRIORITIES
 from schemas.settings import Settings
 
@@ -61,6 +62,20 @@ def horizon_seconds(fingerprint: str) -> float:
     if not 0 < seconds < float("inf"):
         raise ValueError(f"state is damaged: its horizon is {seconds} s")
     return seconds
+
+
+def learned_with(body: bytes) -> tuple[float, tuple[float, float]]:
+    """Return the horizon and the half-lives (CPU, memory) of a partition's state, in seconds.
+
+    Raises:
+        ValueError: The bytes are damaged.
+    """
+    header, _ = snapshot.unpack(body)
+    try:
+        cpu, memory = header["nodes"]["half_lives"]
+        return horizon_seconds(header["settings"]), (cpu, memory)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"state is damaged: {error!r}") from error
 
 
 def listed(nodes: Nodes, pods: Pods) -> Iterator[tuple[str, Koordinator]]:

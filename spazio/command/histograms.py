@@ -7,6 +7,7 @@ form of the Vertical Pod Autoscaler it is a VerticalPodAutoscalerCheckpoint, of 
 """
 
 import asyncio
+import dataclasses
 import json
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
@@ -17,6 +18,7 @@ from bus import errors, stream
 from bus.client import Client
 from bus.folding import checkpoint, worker_pool
 from bus.folding.checkpoint import Checkpoint
+from processors.prediction import checkpoint as prediction_state
 from processors.prediction.fold import PredictionPartition
 from processors.prediction.histogram import bucket, convert, exchange
 from schemas.settings import Settings
@@ -33,11 +35,13 @@ class Refused(Exception):
 
 
 class _Stored(NamedTuple):
-    """The checkpointed predictions of a partition."""
+    """The checkpointed predictions of a partition; half-lives are those that its histograms have."""
 
     part: str
     predictions: PredictionPartition
     checkpoint: Checkpoint
+    horizon_seconds: float
+    half_lives: tuple[float, float]
 
 
 def export(settings: Settings, folder: Path, form: Form = "koordinator") -> int:
@@ -60,14 +64,16 @@ async def _reported(work: Awaitable[str]) -> int:
 
 
 async def _export(settings: Settings, folder: Path, form: Form) -> str:
-    written, lives = 0, _lives(settings)
+    written = 0
     async with _stored(settings) as (_, _, partitions):
         async for stored in partitions:
             for node, model in stored.predictions.models():
                 node_folder = folder / token(node)
                 node_folder.mkdir(parents=True, exist_ok=True)
                 own = form == "koordinator"
-                document: dict[str, Any] = exchange.write_koordinator(model) if own else convert.write_vpa(model, lives)
+                document: dict[str, Any] = (
+                    exchange.write_koordinator(model) if own else convert.write_vpa(model, stored.half_lives)
+                )
                 text = json.dumps(document, indent=1)
                 (node_folder / f"{token(model.uid)}.json").write_text(text)
                 written += 1
@@ -87,26 +93,35 @@ async def _take(settings: Settings, folder: Path, form: Form) -> str:
     if form == "koordinator" and lives != theirs:
         raise Refused(f"predict.half_life_* are {lives}, Koordinator's weights are of {theirs}: set these to import")
     left, taken = dict(models), 0
+    changes = dict[str, Checkpoint]()
     async with _stored(settings) as (client, store, partitions):
         if await worker_pool.replicas(client, settings.prefix):
             raise Refused("processors run and would overwrite it with their own state: stop them first")
         async for stored in partitions:
-            changed = 0
-            for path, model in models.items():
-                if stored.predictions.adopt(name(path.parent.name), model):
-                    changed += 1
-                    del left[path]
-            if changed:
-                before = stored.checkpoint
-                changed_state = Checkpoint(before.stream, before.sequence, stored.predictions.snapshot())
-                for _ in range(
-                    2
-                ):  # twice, so that neither of the two kept checkpoints is the old one of the same sequence
-                    await store.save(stored.part, changed_state)
-                taken += changed
+            _check_settings(settings, stored)
+            adopted = [path for path, model in left.items() if stored.predictions.adopt(name(path.parent.name), model)]
+            for path in adopted:
+                del left[path]
+            if adopted:
+                changes[stored.part] = dataclasses.replace(stored.checkpoint, body=stored.predictions.snapshot())
+                taken += len(adopted)
+        for part, changed in changes.items():
+            for _ in range(2):  # so that neither of the two kept checkpoints is the old one of the same sequence
+                await store.save(part, changed)
     for path in left:
         clean.complain(f"{path}: no processor knows this node or pod, skipped")
     return f"{count.of(taken, 'histogram')} imported, {len(left)} skipped"
+
+
+def _check_settings(settings: Settings, stored: _Stored) -> None:
+    """Check that a state would be stored as its processors have made it, and not as of other settings."""
+    horizon_seconds, lives = settings.predict.horizon_seconds, _lives(settings)
+    if (stored.horizon_seconds, stored.half_lives) != (horizon_seconds, lives):
+        raise Refused(
+            f"checkpoint of {stored.part} is of predict.horizon_seconds {stored.horizon_seconds:g} and "
+            f"predict.half_life_* {stored.half_lives}, these settings have {horizon_seconds:g} and {lives}: "
+            "import with the settings of the processors (--config, or the same options)"
+        )
 
 
 def _read_all(folder: Path, form: Form, lives: tuple[float, float]) -> dict[Path, exchange.Koordinator]:
@@ -152,6 +167,7 @@ async def _outlooks(settings: Settings, store: checkpoint.Store, source: stream.
         predictions = PredictionPartition(settings, number)
         try:
             predictions.restore(stored.body)
+            horizon_seconds, lives = prediction_state.learned_with(stored.body)
         except ValueError as error:
             raise Refused(f"checkpoint of {part}: {error}; use the settings of the processors") from error
-        yield _Stored(part, predictions, stored)
+        yield _Stored(part, predictions, stored, horizon_seconds, lives)

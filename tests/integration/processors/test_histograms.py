@@ -27,7 +27,7 @@ async def stored(client: Client, settings: Settings) -> None:
     partition = PredictionPartition(configured(), 0)
     partition.fold(calm("n.1", range(100)))
     source = await stream.describe(client, NAMES.telemetry)
-    await store(client, settings).save("outlook-0", Checkpoint(source.identity, 0, partition.snapshot()))
+    await store(client, settings).save("outlook-0", Checkpoint(source.identity, 0, partition.snapshot(), 17, 3))
 
 
 def store(client: Client, settings: Settings) -> Store:
@@ -40,7 +40,7 @@ def files(folder: Path) -> dict[str, object]:
 
 @pytest.mark.usefixtures("stored")
 async def test_what_was_exported_and_changed_comes_back_changed(
-    settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    client: Client, settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert await asyncio.to_thread(histograms.export, settings, tmp_path / "out") == 0
     (file,) = (tmp_path / "out").rglob("=5F=5Fnode=5F=5F.json")
@@ -55,6 +55,9 @@ async def test_what_was_exported_and_changed_comes_back_changed(
     assert await asyncio.to_thread(histograms.take, settings, tmp_path / "out") == 0
     captured = capsys.readouterr()
     assert "1 skipped" in captured.out
+    after = await store(client, settings).load("outlook-0", (await stream.describe(client, NAMES.telemetry)).identity)
+    assert after is not None
+    assert (after.stored_us, after.published) == (17, 3)
     assert "stranger" in captured.err
     assert await asyncio.to_thread(histograms.export, settings, tmp_path / "again") == 0
     (stranger / file.name).unlink()
@@ -80,6 +83,34 @@ async def test_checkpoints_of_the_vpa_go_out_and_come_back(
     assert bucket.KOORDINATOR_CPU.starts[int(number)] < bucket.VPA_CPU.ends[99]
     assert bucket.KOORDINATOR_CPU.ends[int(number)] >= bucket.VPA_CPU.ends[99]
     assert weight == 10000
+
+
+@pytest.mark.parametrize(
+    "differing", [{"predict_half_life_cpu_seconds": "21600"}, {"predict_horizon_seconds": "86400"}]
+)
+async def test_a_checkpoint_of_other_settings_is_kept_as_it_is_and_goes_out_by_its_own_half_lives(
+    client: Client,
+    settings: Settings,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    differing: dict[str, str],
+) -> None:
+    theirs = configured(**differing).predict
+    partition = PredictionPartition(configured(**differing), 0)
+    partition.fold(calm("n.1", range(100)))
+    source = await stream.describe(client, NAMES.telemetry)
+    before = Checkpoint(source.identity, 0, partition.snapshot(), stored_us=17, published=3)
+    await store(client, settings).save("outlook-0", before)
+    assert await asyncio.to_thread(histograms.export, settings, tmp_path / "out") == 0
+    assert await asyncio.to_thread(histograms.take, settings, tmp_path / "out") == 1
+    error = capsys.readouterr().err
+    assert f"is of predict.horizon_seconds {theirs.horizon_seconds:g} and" in error
+    assert "import with the settings of the processors" in error
+    assert await store(client, settings).load("outlook-0", source.identity) == before
+    same = settings.model_copy(update={"predict": theirs})
+    for name, chosen in (("vpa", settings), ("same", same)):
+        assert await asyncio.to_thread(histograms.export, chosen, tmp_path / name, "vpa") == 0
+    assert files(tmp_path / "vpa") == files(tmp_path / "same")
 
 
 @pytest.mark.usefixtures("stored")

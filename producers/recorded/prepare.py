@@ -18,6 +18,7 @@ _MEMORY = "1GB"
 _EXAMPLES = 5
 _FUTURE_US = 2**53 - 1 - 60_000_000
 FILE, _NUMBER = "__file", "__number"  # columns that no recording has
+_OF_PODS = {"pod", "span_us"}  # columns of the table `pods`
 _STREAM = 1 << 48  # more messages than any stream holds
 # Limits of the schemas; other rows would become dead letters. DuckDB's \s matches fewer characters than Python's.
 _NODE = r"[^\s\x00-\x1f\x7f\x{85}\pZ]{1,253}"
@@ -93,6 +94,7 @@ def samples(
         described = connection.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()  # noqa: S608 # quoted paths
         available = [str(row[0]) for row in described]
         chosen = mapping.resolve(given, [name for name in available if name != FILE])
+        _check_metrics(connection, [] if streams else files, chosen)
         sort_key = position(streams) if streams and "sequence" in available else "NULL::BIGINT"
         connection.execute(f"CREATE OR REPLACE TABLE prepared AS {_select(source, chosen, sort_key)}")
         measured = [name for name in metric.NAMES if name in chosen]
@@ -116,6 +118,18 @@ def samples(
     connection.execute("DROP TABLE prepared")
     faults = [Fault(str(file), int(row), str(fault), str(value or "")) for file, row, fault, value in faulty_rows]
     return Prepared(target, totals[0], measured, exact, totals[1], totals[2], totals[3], faults)
+
+
+def _check_metrics(connection: duckdb.DuckDBPyConnection, files: Sequence[Path], chosen: Mapping[str, Column]) -> None:
+    """Check that each file has samples; rows of another table would count as samples in which all is missing."""
+    columns = [column.source for name, column in chosen.items() if name in metric.NAMES]
+    for file in files:
+        described = connection.execute(f"DESCRIBE SELECT * FROM {_source([file])}").fetchall()  # noqa: S608 # as above
+        available = {str(row[0]) for row in described}
+        if not available.intersection(columns):
+            raise Unmapped(f"{file}: has no column of a metric ({', '.join(columns)}); leave that file out")
+        if available >= _OF_PODS:  # some of whose columns are named as metrics are
+            raise Unmapped(f"{file}: has usage of pods, and no samples of nodes; leave that file out")
 
 
 def _source(files: Sequence[Path]) -> str:

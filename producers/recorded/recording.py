@@ -18,6 +18,7 @@ from schemas.sections.generator import Replay
 
 _ROWS = 200_000
 _REASON = 300
+_ENDINGS = (".parquet", ".csv", ".csv.gz")
 # Kinds of messages by their table of the history.
 _MODELS = "models"
 _TABLES = {"nodes": "nodefacts", "podfacts": "podfacts", "containers": "containers", "pods": "pods"}
@@ -173,7 +174,7 @@ def opened(paths: Sequence[Path], replay: Replay, folder: Path) -> Iterator[Reco
     """Prepare a recording for the duration of a `with` block.
 
     Args:
-        paths: CSV or Parquet files, folders of such, or one folder of a history.
+        paths: CSV or Parquet files, folders of such, one folder of a history, or one with an export of its tables.
         replay: Settings.
         folder: Folder for sorted data; it may become as large as the recording.
 
@@ -181,17 +182,7 @@ def opened(paths: Sequence[Path], replay: Replay, folder: Path) -> Iterator[Reco
         Unmapped: A file is missing, cannot be read or lacks a column.
     """
     given = mapping.parse(replay.map)
-    tables: dict[str, list[Path]] = {}
-    streams: list[str] = []
-    if len(paths) == 1 and (paths[0] / "samples").is_dir():
-        files = _files(paths[0] / "samples")
-        for name, kind in _TABLES.items():
-            if (paths[0] / name).is_dir():
-                tables[kind] = _files(paths[0] / name)
-        every = [*files, *itertools.chain.from_iterable(tables.values())]
-        streams = sorted({created for file in every if (created := file.name.partition("-")[0]).endswith("Z")})
-    else:
-        files = [file for path in paths for file in _files(path)]
+    files, tables, streams = _sources(paths)
     if len({file.name.removesuffix(".gz").endswith(".csv") for file in files}) > 1:
         raise Unmapped(f"{paths[0]}: CSV and Parquet files cannot be replayed together; give files of one kind")
     connection = prepare.connect(folder)
@@ -204,15 +195,33 @@ def opened(paths: Sequence[Path], replay: Replay, folder: Path) -> Iterator[Reco
         connection.close()
 
 
+class _Sources(NamedTuple):
+    """The files of samples, those of other kinds, and the streams that a history was written from, oldest first."""
+
+    samples: list[Path]
+    others: dict[str, list[Path]]
+    streams: list[str]
+
+
+def _sources(paths: Sequence[Path]) -> _Sources:
+    folder = paths[0]
+    if len(paths) == 1 and (folder / "samples").is_dir():
+        others = {kind: _files(folder / name) for name, kind in _TABLES.items() if (folder / name).is_dir()}
+        samples = _files(folder / "samples")
+        every = itertools.chain(samples, *others.values())
+        streams = {created for file in every if (created := file.name.partition("-")[0]).endswith("Z")}
+        return _Sources(samples, others, sorted(streams))
+    exported = [file for ending in _ENDINGS if (file := folder / f"samples{ending}").is_file()]
+    if len(paths) == 1 and exported:
+        own = {kind: folder / f"{name}.parquet" for name, kind in _TABLES.items()}
+        return _Sources(exported[:1], {kind: [file] for kind, file in own.items() if file.is_file()}, [])
+    return _Sources([file for path in paths for file in _files(path)], {}, [])
+
+
 def _files(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
-    files = [
-        file
-        for pattern in ("*.parquet", "*.csv", "*.csv.gz")
-        for file in path.rglob(pattern)
-        if not file.name.startswith(".")
-    ]
+    files = [file for ending in _ENDINGS for file in path.rglob(f"*{ending}") if not file.name.startswith(".")]
     if not files:
         why = "has no Parquet and no CSV file" if path.is_dir() else "does not exist"
         raise Unmapped(f"{path}: {why}; give a file, or the folder of a history")

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from producers.recorded import recording
+from producers.recorded.mapping import Unmapped
 from schemas import codec
 from schemas.messages.base import Message
 from schemas.messages.estimate import ClassSum, Model
@@ -17,7 +18,7 @@ from sinks.history import layout, view
 from sinks.history.tables import pod
 from sinks.history.upkeep import merge
 from sinks.history.writer import Writer
-from spazio.export import frozen
+from spazio.export import frozen, tables
 from tests.support.history import append
 from tests.support.processors import telemetry
 from tests.support.processors.telemetry import NAMES, START, stored
@@ -151,3 +152,30 @@ def test_a_history_is_replayed_as_it_was_although_its_sink_merges_and_removes_fi
         shutil.rmtree(hour)
     assert listed(present, "third") == whole
     assert frozen.made(tmp_path, tmp_path / "none") == tmp_path  # which is no history
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+def test_an_export_of_a_history_is_replayed_as_what_it_is_of(tmp_path: Path, form: Literal["parquet", "csv"]) -> None:
+    folder = history(tmp_path / "history", telemetry.recording(nodes=2, seconds=6))
+    tables.write(folder, tmp_path / "export", form, (), (), None, None)
+
+    def kept(path: Path, work: str) -> list[tuple[str, Message]]:
+        messages = read(path, folder=tmp_path / work)
+        kinds = {"samples"} if form == "csv" else {message.kind for message in messages}
+        again = [(each.kind, codec.decode(codec.MESSAGES[each.kind], each.payload)) for each in messages]
+        return sorted((each for each in again if each[0] in kinds), key=str)
+
+    assert kept(tmp_path / "export", "exported") == kept(folder, "whole")
+
+
+def test_files_of_other_tables_are_no_samples(tmp_path: Path) -> None:
+    folder = history(tmp_path / "history", telemetry.recording(nodes=2, seconds=6))
+    names = ("samples", "pods", "podfacts")
+    tables.write(folder, tmp_path / "export", "parquet", names, (), None, None)
+    samples, pods, facts = (tmp_path / "export" / f"{name}.parquet" for name in names)
+    with pytest.raises(Unmapped, match=r"podfacts.parquet: has no column of a metric \(cpu_util, .*\); leave that"):
+        read(samples, facts, folder=tmp_path)
+    for files in ((samples, pods), (pods,)):
+        with pytest.raises(Unmapped, match=r"pods.parquet: has usage of pods, and no samples of nodes; leave that"):
+            read(*files, folder=tmp_path)

@@ -103,7 +103,8 @@ class Replay(Section):
         0,
         ge=0,
         le=1e6,
-        description="Recorded seconds per second. 1: as fast as it was recorded. 0: as fast as the pipeline can.",
+        description="Recorded seconds per second. 1: as fast as it was recorded, without pauses of more than a minute. "
+        "0: as fast as the pipeline can.",
     )
     shift: bool = Field(
         False,

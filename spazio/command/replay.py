@@ -134,7 +134,9 @@ class _Replay:
         self._over, self.ended_by = False, signal.SIGINT
         # A recording with global models needs no aggregation, and no waiting for a model.
         self._complete = "model" in opened.kinds
-        self._model = pace.Model(settings.replay.model_lag_seconds, opened.period_seconds())
+        period_seconds = opened.period_seconds()
+        self._model = pace.Model(settings.replay.model_lag_seconds, period_seconds)
+        self._speed = pace.Speed(settings.replay.speed, period_seconds)
 
     async def run(self) -> dict[str, Any]:
         """Publish everything, wait until it is processed, and return the result."""
@@ -240,15 +242,11 @@ class _Replay:
 
     async def _paced(self) -> AsyncIterator[list[Recorded]]:
         """Yield pieces of the recording, each when it is due."""
-        speed, loop = self._settings.replay.speed, asyncio.get_running_loop()
-        messages = self._recording.messages(self._shift_us)
-        began, first_us = loop.time(), None
+        loop, messages = asyncio.get_running_loop(), self._recording.messages(self._shift_us)
         while part := await asyncio.to_thread(lambda: list(itertools.islice(messages, _AT_ONCE))):
-            first_us = part[0].end_us if first_us is None else first_us
             for piece in pace.split(part):
-                if speed:
-                    due = began + (piece[0].end_us - first_us) / 1e6 / speed
-                    await asyncio.sleep(max(0.0, due - loop.time()))
+                if wait_seconds := self._speed.wait_seconds(piece, loop.time()):
+                    await asyncio.sleep(wait_seconds)
                 yield piece
 
     async def _send(self, pipeline: Pipeline, piece: Sequence[Recorded]) -> None:

@@ -1,4 +1,4 @@
-"""The pace of a replay: pieces of event time, and at most as far ahead of the global model as in the recording."""
+"""The pace of a replay: pieces of event time, at most at a speed, and as far ahead of the global model as recorded."""
 
 import asyncio
 import json
@@ -9,6 +9,9 @@ from producers.recorded.recording import Recorded
 
 _FIRST_MODEL_SECONDS, _MODEL_SECONDS = 10.0, 1.0
 _PIECE_US = 20_000
+# Further away from the pace than this, and than so many periods of the nodes, is a wrong clock or what follows a pause.
+_FAR_SECONDS, _FAR_PERIODS = 60.0, 3
+_IN_A_ROW = 3
 # A block that ends in a second began in the second before. The sums of a second are complete when the next second that
 # has blocks begins, and the model when the sums of the next such second are. So the newest model is this many periods
 # of the nodes behind the end of a block.
@@ -64,11 +67,48 @@ class Model:
             self._patience, self._trust = 0.0, self._trust / 2
 
 
+class Speed:
+    """When pieces are due at a speed: by the blocks of samples, of which single ones with a wrong time do not count.
+
+    Facts have the times of what they are of, which may be weeks before. The third block in a row that is far away from
+    the pace goes at once, and the pace goes on from there: no pause is waited for.
+    """
+
+    def __init__(self, speed: float, period_seconds: float = 1.0) -> None:
+        """Begin with the first block.
+
+        Args:
+            speed: Recorded seconds per second; 0: everything is due at once.
+            period_seconds: Time between two blocks of a node, at least 1.
+        """
+        self._speed, self._far_us = speed, max(_FAR_SECONDS, _FAR_PERIODS * period_seconds) * 1e6
+        self._began, self._first_us, self._newest_us = 0.0, -1, 0
+        self._far = 0
+
+    def wait_seconds(self, piece: Sequence[Recorded], now: float) -> float:
+        """Return for how long a piece has to wait.
+
+        Args:
+            piece: The piece.
+            now: Seconds of a clock.
+        """
+        at_us = next((item.end_us for item in piece if item.kind == "samples"), None)
+        if not self._speed or at_us is None:
+            return 0.0
+        self._far = self._far + 1 if abs(at_us - self._newest_us) > self._far_us else 0
+        if self._first_us < 0 or self._far == _IN_A_ROW:
+            self._began, self._first_us, self._newest_us, self._far = now, at_us, at_us, 0
+        if self._far:
+            return 0.0
+        self._newest_us = max(self._newest_us, at_us)
+        return max(0.0, self._began + (at_us - self._first_us) / 1e6 / self._speed - now)
+
+
 def split(part: Sequence[Recorded]) -> list[list[Recorded]]:
-    """Split into pieces of at most 20 ms of event time."""
+    """Split into pieces of at most 20 ms of event time; what is much earlier begins another piece, too."""
     pieces: list[list[Recorded]] = []
     for item in part:
-        if not pieces or item.end_us - pieces[-1][0].end_us > _PIECE_US:
+        if not pieces or not -_FAR_SECONDS * 1e6 <= item.end_us - pieces[-1][0].end_us <= _PIECE_US:
             pieces.append([])
         pieces[-1].append(item)
     return pieces

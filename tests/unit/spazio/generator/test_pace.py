@@ -7,6 +7,7 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
+from producers.recorded.recording import Recorded
 from spazio.generator import pace
 from tests.support import virtual
 
@@ -107,3 +108,38 @@ def test_models_that_always_come_too_late_cost_less_and_less() -> None:
         return total
 
     assert virtual.run(replayed()) < 2.1
+
+
+def recorded(second: float, node: str = "n", kind: str = "samples") -> Recorded:
+    return Recorded(0, round((FIRST + second) * 1e6), kind, node, "", 1, b"")
+
+
+def times(items: list[Recorded], speed: float, period_seconds: float = 1.0) -> list[tuple[str, float]]:
+    """Return when each message is sent, in seconds after the first."""
+    made, now, sent = pace.Speed(speed, period_seconds), 0.0, list[tuple[str, float]]()
+    for piece in pace.split(items):
+        now += made.wait_seconds(piece, now)
+        sent += [(item.node, now) for item in piece]
+    return sent
+
+
+def test_facts_from_weeks_before_do_not_delay_the_blocks() -> None:
+    facts = [recorded(-86_400 * days, "f", "nodefacts") for days in (83, 20, -300)]
+    sent = times([*facts, *(recorded(second) for second in range(5)), recorded(86_400, "f", "podfacts")], speed=2)
+    assert sent == [("f", 0)] * 3 + [("n", second / 2) for second in range(5)] + [("f", 2)]
+
+
+@pytest.mark.parametrize("ahead", [-3000, 3000])
+def test_a_node_whose_clock_is_far_off_does_not_delay_the_others(ahead: int) -> None:
+    items = [each for second in range(5) for each in (recorded(second), recorded(second + ahead, "m"))]
+    assert times(items, speed=1) == [(node, second) for second in range(5) for node in ("n", "m")]
+
+
+def test_a_pause_in_the_recording_is_not_waited_for_and_the_pace_goes_on_behind_it() -> None:
+    sent = times([recorded(second) for second in (0, 1, 2, *range(7202, 7207))], speed=1)
+    assert [at for _, at in sent] == [0, 1, 2, 2, 2, 2, 3, 4]
+
+
+def test_a_recording_of_five_minutes_a_sample_keeps_its_pace() -> None:
+    sent = times([recorded(300 * step) for step in range(4)], speed=100, period_seconds=300)
+    assert [at for _, at in sent] == [0, 3, 6, 9]

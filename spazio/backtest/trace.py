@@ -18,6 +18,8 @@ Array = NDArray[np.float64]
 Percent = NDArray[Any]  # (machines, samples), bytes if all are whole numbers: they sort eight times faster
 
 COLUMNS = ("day", "vm", "sample", "cpu_percent")
+# Types of the columns of a CSV file, whose first rows do not tell them: whole numbers may come before others.
+_TYPES = {"day": pl.String, "vm": pl.String, "sample": pl.Float64, "cpu_percent": pl.Float64}
 SAMPLES = 288
 SAMPLE_SECONDS = 300
 
@@ -54,11 +56,16 @@ def draw(percent: Percent, size: int, seed: int) -> Percent:
     return drawn
 
 
+def read_csv(path: Path, types: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:
+    """Read a CSV file with these types of columns; other columns are text."""
+    return pl.read_csv(path, schema_overrides=types, infer_schema=False)
+
+
 def _load(path: Path) -> pl.DataFrame:
     if not path.is_file():
         raise ValueError(f"{path} is not a file: give a Parquet or CSV file with columns {', '.join(COLUMNS)}")
     try:
-        return pl.read_csv(path) if path.suffix == ".csv" else pl.read_parquet(path)
+        return read_csv(path, _TYPES) if path.suffix == ".csv" else pl.read_parquet(path)
     except pl.exceptions.PolarsError as error:
         kind = "CSV" if path.suffix == ".csv" else "Parquet"
         raise ValueError(f"{path} cannot be read as {kind}: {error}") from error

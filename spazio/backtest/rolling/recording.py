@@ -12,10 +12,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from spazio import count
+from spazio.backtest import trace
 
 Array = NDArray[np.float64]
 
 COLUMNS = ("vm", "seconds", "cpu", "cpu_request")
+_TYPES = {"vm": pl.String, "seconds": pl.Float64, "cpu": pl.Float64, "cpu_request": pl.Float64}  # in CSV
 STEP_SECONDS = 300
 
 
@@ -69,7 +71,7 @@ def _load(path: Path) -> pl.DataFrame:
     if not path.is_file():
         raise ValueError(f"{path} is not a file: give a Parquet or CSV file with columns {', '.join(COLUMNS)}")
     try:
-        frame = pl.read_csv(path) if path.suffix == ".csv" else pl.read_parquet(path)
+        frame = trace.read_csv(path, _TYPES) if path.suffix == ".csv" else pl.read_parquet(path)
         missing = [name for name in COLUMNS if name not in frame.columns]
         if missing:
             raise ValueError(f"{path} has no column {', '.join(missing)}: rename or add it")

@@ -57,6 +57,16 @@ def test_a_recording_is_read_whole_whatever_its_order(tmp_path: Path) -> None:
     assert again.dtype == np.uint8
 
 
+def test_a_csv_file_may_have_fractions_and_other_names_after_its_first_rows(tmp_path: Path) -> None:
+    usage = pl.when(pl.col("vm") == "000").then(0.0).otherwise(12.5)
+    frame = recording(3).with_columns(pl.col("vm").str.strip_prefix("vm")).with_columns(cpu_percent=usage)
+    lines = frame.write_csv().replace(".0\n", "\n").replace(",002,", ",last,").replace("20260103,", "2026-01-03,")
+    (tmp_path / "recording.csv").write_text(lines)
+    days = trace.read(tmp_path / "recording.csv")
+    assert list(days) == ["2026-01-03", "20260101"]
+    np.testing.assert_array_equal(days["20260101"][:, 0], [0, 12.5, 12.5])
+
+
 def test_fractions_of_a_percent_are_kept(tmp_path: Path) -> None:
     frame = recording(3).with_columns(cpu_percent=pl.col("cpu_percent") * 0.33)
     days = trace.read(saved(frame, tmp_path))

@@ -54,6 +54,15 @@ def test_a_node_has_room_for_the_requests_of_its_machines_at_their_most(tmp_path
     assert np.isnan(alone.usage[0]).sum() == 2
 
 
+def test_a_csv_file_is_read_as_the_same_recording_in_parquet(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", np.full((150, 4), 0.25), np.array([4.0, 4.0, 0.5, 1.5]))
+    text = pl.read_parquet(path).sort("vm", "seconds").write_csv().replace("4.0\n", "4\n").replace("vm-", "")
+    (tmp_path / "a.csv").write_text(text.replace("3,", "last,"))
+    nodes, again = (recording.read(each, machines=2, draws=1, seed=1) for each in (path, tmp_path / "a.csv"))
+    np.testing.assert_array_equal(nodes.usage, again.usage)
+    np.testing.assert_array_equal(nodes.second, again.second)
+
+
 def test_a_horizon_that_was_not_seen_whole_is_not_judged() -> None:
     second = np.concatenate([np.arange(20), np.arange(40, 60)]) * STEP
     usage = np.linspace(0.1, 0.5, 40)[:, None]

@@ -15,6 +15,7 @@ _SUBJECT = re.compile(r"[!-)+,\-/-=?-~]+(?:\.[!-)+,\-/-=?-~]+)*")
 _NAME = re.compile(r"[^\s\x00-\x1f\x7f]{1,253}")
 
 PARTITIONS = 8
+PARTITIONS_MAX = 256
 
 # The server allows 4,096 bytes (`max_control_line`) for the whole line `HPUB <subject> <reply> <sizes>`, and it ends
 # the connection of a client that exceeds it. The 512 bytes kept free hold a reply subject, the sizes, and what a leaf

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from producers.recorded import beside, block, mapping, prepare
 from producers.recorded.mapping import Unmapped
 from producers.recorded.prepare import Prepared
+from schemas import subject
 from schemas.sections.generator import Replay
 
 _ROWS = 200_000
@@ -92,20 +93,32 @@ class Recording:
         (row,) = self._connection.execute(query, [str(self.prepared.path), _ROWS]).fetchall()
         return max(1.0, float(row[0]))
 
-    def nodes(self) -> int:
-        """Return the number of nodes with samples."""
-        query = "SELECT count(DISTINCT node) FROM read_parquet(?)"
-        (row,) = self._connection.execute(query, [str(self.prepared.path)]).fetchall()
-        return int(row[0])
+    def nodes(self) -> list[str]:
+        """Return the nodes with samples."""
+        query = "SELECT DISTINCT node FROM read_parquet(?) ORDER BY node"
+        return [str(row[0]) for row in self._connection.execute(query, [str(self.prepared.path)]).fetchall()]
 
-    def partitions(self) -> int:
-        """Return how many partitions made models, by their highest number; 0: the recording does not tell."""
+    def partitions(self, likely: int) -> int:
+        """Return how many partitions made models; 0: the recording does not tell.
+
+        A small cluster leaves partitions without nodes, perhaps the last. So the number is the smallest with which the
+        nodes are in the partitions that made models, and in no other.
+
+        Args:
+            likely: A number that is taken if it agrees, although a smaller one does, too.
+        """
         files = [str(file) for file in self._tables.get("model", [])]
         if not files:
             return 0
-        query = "SELECT coalesce(max(partition) + 1, 0) FROM read_parquet(?, union_by_name = true)"
-        (row,) = self._connection.execute(query, [files]).fetchall()
-        return int(row[0])
+        query = "SELECT DISTINCT partition FROM read_parquet(?, union_by_name = true) WHERE partition IS NOT NULL"
+        recorded = {int(row[0]) for row in self._connection.execute(query, [files]).fetchall()}
+        if not recorded:
+            return 0
+        least, nodes = max(recorded) + 1, [subject.token(node) for node in self.nodes()]
+        for number in itertools.chain((likely,), range(least, subject.PARTITIONS_MAX + 1)):
+            if recorded == {subject.partition(node, number) for node in nodes}:
+                return number
+        return least
 
     def leave_out_model(self, features: Sequence[str], *, ratios: bool) -> str:
         """Exclude the recorded global model if it has other features or units; return what these are, empty: the same.

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field
 
 from schemas.sections.section import RELOAD, Bytes, Port, Seconds, Section
-from schemas.subject import PARTITIONS
+from schemas.subject import PARTITIONS, PARTITIONS_MAX
 
 
 def _data_home() -> Path:
@@ -164,7 +164,7 @@ class Nats(Section):
     partitions: int = Field(
         PARTITIONS,
         ge=1,
-        le=256,
+        le=PARTITIONS_MAX,
         description="Partitions into which nodes are hashed, and so the largest number of replicas that share the "
         "work. It is fixed when the stream is created. Fewer partitions are folded in larger batches, which cost less: "
         "unless this is set, `spazio up` takes two for each of its processors where the server is its own, and "

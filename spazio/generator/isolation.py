@@ -81,7 +81,7 @@ def few_partitions(settings: Settings, opened: Recording) -> Settings:
         return settings
     wanted = nats.partitions
     if "model" in opened.kinds:
-        wanted = opened.partitions() or wanted
-    elif opened.nodes() <= _NODES_AT_ONCE:
+        wanted = opened.partitions(wanted) or wanted
+    elif len(opened.nodes()) <= _NODES_AT_ONCE:
         wanted = min(wanted, settings.process.replicas)
     return settings.model_copy(update={"nats": nats.model_copy(update={"partitions": wanted})})

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from producers.recorded import recording
-from schemas import codec
+from schemas import codec, subject
 from schemas.messages.estimate import Model
 from schemas.sections.generator import Replay
 from schemas.settings import load
@@ -72,9 +72,28 @@ def test_few_nodes_without_a_model_are_in_one_partition_a_processor_and_others_i
     assert partitions("given", few, nats_partitions="4") == 4
     assert partitions("many", [stored(telemetry.block(f"n{number}", 0)) for number in range(501)]) == 8
     assert partitions("untold", few, models=True) == 8
-    of_third = Model(
-        scope="partition", partition=2, at_us=START * 1_000_000, features=["cpu"], moment=[1.0], cost=[0.0], pods=2,
-        nodes=1,
-    )  # fmt: skip
-    with_model = [*few, (NAMES.of("model", "partition", "2"), codec.encode(of_third))]
+    with_model = [*few, made_in(2)]
     assert partitions("recorded", with_model, models=True) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "least"), [(1, 1), (2, 2), (8, 8), (20, 10)])
+def test_a_small_cluster_is_replayed_in_the_partitions_of_its_recording_although_some_had_no_node(
+    tmp_path: Path, number: int, least: int
+) -> None:
+    blocks = [stored(telemetry.block(f"node-{index}", 0)) for index in range(3)]
+    used = {subject.partition(subject.token(f"node-{index}"), number) for index in range(3)}
+    folder = history(tmp_path / "history", [*blocks, *(made_in(each) for each in used)])
+    with recording.opened([folder], Replay.model_validate(SIZES), tmp_path / "work") as opened:
+        wanted = isolation.few_partitions(load({}, environ={}), opened).nats.partitions
+    assert {subject.partition(subject.token(f"node-{index}"), wanted) for index in range(3)} == used
+    assert wanted == least
+
+
+def made_in(partition: int) -> tuple[str, bytes]:
+    """Return the model of a partition."""
+    model = Model(
+        scope="partition", partition=partition, at_us=START * 1_000_000, features=["cpu"], moment=[1.0], cost=[0.0],
+        pods=2, nodes=1,
+    )  # fmt: skip
+    return NAMES.of("model", "partition", str(partition)), codec.encode(model)

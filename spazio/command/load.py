@@ -55,7 +55,8 @@ class Due(NamedTuple):
 def run(settings: Settings, *, json_output: bool) -> int:
     """Simulate nodes, or follow a cluster, until the time is over or a signal arrives; return the exit status.
 
-    Unlike a service it does not wait for a server that is not there yet: 1.
+    Unlike a service it does not wait for a server that is not there yet: 1. That is the status too if the server has
+    stored nothing, or has not answered for all at the end.
     """
     try:
         asyncio.run(_reach(settings))
@@ -67,19 +68,39 @@ def run(settings: Settings, *, json_output: bool) -> int:
     if settings.http.port == Http().port:  # a pipeline on this machine may use the default port
         settings = settings.model_copy(update={"http": settings.http.model_copy(update={"port": 0})})
     reached: dict[str, Any] = {}
+    over = False
 
     async def work(context: Context) -> None:
+        nonlocal over
         follows = context.settings.simulated.follow
         load = Follow(context) if follows else Load(context.client, context.settings, context.health)
         try:
             await load.run()
+            over = True
         finally:
             reached.update(load.reached())
 
     status = service.run("load", settings, work, streams=False)
     if reached:
         print(json.dumps(reached) if json_output else sentence(reached), flush=True)
+    if not status and (failure := _failure(reached, over=over)):
+        clean.complain(failure)
+        return 1
     return status
+
+
+def _failure(reached: dict[str, Any], *, over: bool) -> str:
+    """Return why a run has not done what it was for; empty: it has.
+
+    Args:
+        reached: Its statistics.
+        over: It has ended by itself. At a signal, messages on their way are none of its concern.
+    """
+    if reached["nodes"] and not reached["stored"]:
+        return f"the server stored nothing{''.join(f'; {reason}' for reason in reached['refused'])}"
+    if over and reached["unanswered"]:
+        return f"the server has not acknowledged {count.of(reached['unanswered'], 'message')}"
+    return ""
 
 
 async def _reach(settings: Settings) -> None:
@@ -95,7 +116,7 @@ def sentence(reached: dict[str, Any]) -> str:
         f"{count.of(reached['stored'], 'message')} stored, {reached['rate']:.0f} a second; "
         f"at most {reached['lag_seconds_max']:.2f} s behind schedule; "
         f"{reached['resent']} sent again, {reached['unanswered']} unanswered, "
-        f"{sum(reached['refused'].values())} refused; {reached['cpu_share']:.0%} of a core"
+        f"{count.of(sum(reached['refused'].values()), 'attempt')} refused; {reached['cpu_share']:.0%} of a core"
     )
 
 

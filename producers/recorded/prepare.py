@@ -135,7 +135,8 @@ def _check_metrics(connection: duckdb.DuckDBPyConnection, files: Sequence[Path],
 def _source(files: Sequence[Path]) -> str:
     listed = "[" + ", ".join(_quoted(str(path)) for path in files) + "]"
     if all(path.name.removesuffix(".gz").endswith(".csv") for path in files):
-        return f"read_csv({listed}, all_varchar = true, header = true, filename = '{FILE}', null_padding = true)"
+        form = "all_varchar = true, header = true, null_padding = true, union_by_name = true"
+        return f"read_csv({listed}, {form}, filename = '{FILE}')"
     return f"read_parquet({listed}, union_by_name = true, hive_partitioning = false, filename = '{FILE}')"
 
 

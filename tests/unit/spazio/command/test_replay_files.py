@@ -49,6 +49,18 @@ def test_a_recording_may_have_columns_of_any_name(tmp_path: Path, ending: str) -
         assert (opened.prepared.rows, [fault.row for fault in opened.prepared.faults]) == (1, [2])
 
 
+@pytest.mark.parametrize("first", ["a.csv", "b.csv"])
+def test_csv_files_may_have_different_columns_in_any_order(tmp_path: Path, first: str) -> None:
+    (tmp_path / "a.csv").write_text(f"node,seconds,cpu_util,memory_util\nn,{START},0.1,0.9\n")
+    (tmp_path / "b.csv").write_text(f"more,seconds,node,cpu_util\n7,{START + 1},n,0.3\n")
+    files = sorted(tmp_path.glob("*.csv"), key=lambda path: path.name != first)
+    made = blocks(read(*files, folder=tmp_path))
+    assert [(block.at_us // 1_000_000, block.values) for block in made] == [
+        (START, [0.1, 0.9]),
+        (START + 1, [0.3, None]),
+    ]
+
+
 def test_times_as_text_are_utc_and_missing_values_stay_missing(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(
         "node,time,cpu_util,memory_util\nn,2023-11-14 22:13:20,0.5,\nn,2023-11-14T22:13:21Z,,0.25\n"

@@ -46,8 +46,8 @@ class Nats(Section):
 
     url: Annotated[str, AfterValidator(_server_url)] = Field(
         "",
-        description="Address of the NATS server. Empty: `up` starts an embedded server, and other commands connect to "
-        "127.0.0.1 at `nats.port`.",
+        description="Address of the NATS server. Empty: `up` and `replay` start an embedded server, and other commands "
+        "connect to 127.0.0.1 at `nats.port`.",
     )
     port: Port = Field(
         4222,

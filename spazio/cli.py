@@ -187,7 +187,7 @@ def backtest(
 
     try:
         if train is not None:
-            print(clean.lines(command.roll(file, train, out, hours=hours, machines=machines, seed=seed)))
+            print(clean.lines(command.roll(file, train, out, learned, hours=hours, machines=machines, seed=seed)))
             return 0
         result = command.run(file, out, learned=learned, machines=machines, seed=seed, plots=plots)
     except (ValueError, RuntimeError, OSError) as error:

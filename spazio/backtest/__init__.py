@@ -77,12 +77,23 @@ def _report(scored: Mapping[str, study.Day], seed: int) -> report.Report:
     )
 
 
-def roll(test: Path, train: Path, out_dir: Path, *, hours: Sequence[float] | None, machines: int, seed: int) -> str:
+def roll(
+    test: Path,
+    train: Path,
+    out_dir: Path,
+    learned: Path | None = None,
+    *,
+    hours: Sequence[float] | None,
+    machines: int,
+    seed: int,
+) -> str:
     """Compare the predictors as they run live over many days; returns the tables. Arguments are those of `rolling`.
 
     Raises:
-        ValueError: A file or a number is not as it must be.
+        ValueError: A file or a number is not as it must be, or something was learned before.
     """
+    if learned is not None:
+        raise ValueError(f"--learned {learned} does not go with --train, from which peers learn: leave one of them out")
     reports = rolling.run(
         test, train, out_dir, hours=hours or (1, 6, 24), machines=machines, seed=seed, progress=_print
     )

@@ -60,7 +60,7 @@ def run(
         progress: Called with each step.
 
     Raises:
-        ValueError: A file or a number is not as it must be.
+        ValueError: A file or a number is not as it must be, or no horizon was recorded whole.
     """
     if machines < 1 or draws < 1 or not hours or min(hours) * 3600 < recording.STEP_SECONDS:
         raise ValueError("machines and draws must be at least 1, and a horizon at least five minutes")
@@ -74,6 +74,9 @@ def run(
             progress(f"no horizon of {horizon:g} h was recorded whole: left out")
         else:
             reports.append(report)
+    if not reports:
+        asked = ", ".join(f"{each:g}" for each in hours)
+        raise ValueError(f"{test} has no whole horizon of {asked} h: give a shorter --hours, or a longer recording")
     out_dir.mkdir(parents=True, exist_ok=True)
     (out_dir / "rolling.txt").write_text(text(reports), encoding="utf-8")
     (out_dir / "rolling.json").write_text(json.dumps(_plain(reports), indent=1) + "\n", encoding="utf-8")

@@ -192,3 +192,20 @@ def test_the_command_takes_two_recordings_and_refuses_one_of_another_form(tmp_pa
     other = tmp_path / "other.csv"
     other.write_text("day,vm,sample,cpu_percent\n1,a,0,5\n", encoding="utf-8")
     assert CliRunner().invoke(meant(cli.app, words), [*words, str(other)], standalone_mode=False).return_value == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--hours", "6", "--hours", "24"), "flat.parquet has no whole horizon of 6, 24 h: give a shorter --hours"),
+        (("--hours", "1", "--learned", "l.npz"), "--learned l.npz does not go with --train"),
+    ],
+)
+def test_the_command_writes_nothing_where_it_has_nothing_to_compare(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], reason: str
+) -> None:
+    path, out = write(tmp_path / "flat.parquet", np.full((60, 4), 0.2), np.ones(4)), tmp_path / "out"
+    whole = ["backtest", str(path), "--machines", "2", "--out", str(out), "--train", str(path), *words]
+    assert meant(cli.app, whole)(whole, standalone_mode=False) == 2
+    assert reason in capsys.readouterr().err
+    assert not out.exists()

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.messages.estimate import ClassRoom
+from schemas.messages.estimate import MOSTLY_ASSUMED, ClassRoom
 from sinks.extender.candidate import Array, Mask
 from sinks.extender.state.rows import Rows
 
@@ -86,6 +86,12 @@ class ClassCapacities:
         if workload not in self._reporting:
             return np.full((len(rows), len(_NOTHING)), np.nan)
         return self._column(workload)[rows]
+
+    def is_measured(self, workload: str) -> bool:
+        """Tell whether a report that names a class has measured what it takes; True also if no report names it."""
+        if workload not in self._reporting:
+            return True
+        return bool((self._column(workload)[:, 2] <= MOSTLY_ASSUMED).any())
 
     def worth(self, workload: str, kind: str, rows: NDArray[np.intp]) -> Array:
         """Return (nodes,) the number of pods of a class that take as much as one pod of a kind."""

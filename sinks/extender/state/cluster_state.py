@@ -1,8 +1,9 @@
 """The state of the cluster in memory: reports of nodes, facts of the API, and reservations.
 
-If a node reports the pod's class, the room is the reported one. For any other class the cost is unknown: the pod's
-requests are a hint, with a wide tail if it states none, and where the node does not report its free resources, the room
-is that of a mean pod. Strategies filter by the lower bound, in the reference variant the mean, and rank by the mean.
+If a node reports the pod's class, the room is the reported one. For any other class the pod's requests are a hint, with
+a wide tail if it states none, and where the node does not report its free resources, the room is that of a mean pod.
+Its cost is an assumption until telemetry has shown a pod of it for some time, on whichever node: reports name only a
+few classes. Strategies filter by the lower bound, in the reference variant the mean, and rank by the mean.
 A node that falls silent keeps its last capacity for a while: pods that came since count, and pods that ended do not.
 """
 
@@ -203,7 +204,7 @@ class ClusterState:
         self._extend()
         take = self.rows
         states = self.states(rows, now_us)
-        room, sure, assumed, running = self._fits(pod, rows)
+        room, sure, assumed, running = self._fits(pod, rows, now_us)
         emptied = np.zeros(len(rows))
         for kind, column in self.pods.gone.columns() if (states == STALE).any() else ():
             emptied = emptied + column[rows] * self.freed(pod.workload, kind, rows)
@@ -238,7 +239,7 @@ class ClusterState:
             spot=take["spot"][rows] > 0,
         )
 
-    def _fits(self, pod: Pod, rows: NDArray[np.intp]) -> tuple[Array, Array, Array, Array]:
+    def _fits(self, pod: Pod, rows: NDArray[np.intp], now_us: int) -> tuple[Array, Array, Array, Array]:
         """Return (nodes,) room for such a pod, its lower bound, the assumed share of its cost, and pods of its kind."""
         *reported, pods = self._classes.reported(pod.workload, rows).T
         estimated = ~np.isnan(reported[0])
@@ -246,10 +247,12 @@ class ClusterState:
         others = [mean, mean, np.zeros(len(rows))] if estimated.all() or self._always_mean else self._unknown(pod, rows)
         room, sure, assumed = (np.where(estimated, own, other) for own, other in zip(reported, others, strict=True))
         sure = admitting_first(room, sure, assumed > MOSTLY_ASSUMED, pods, self.rows["usage"][rows])
+        if not estimated.all() and self._classes.is_measured(pod.workload) and self.pods.is_seen(pod.workload, now_us):
+            assumed = np.where(estimated, assumed, 0.0)
         return room, sure, assumed, np.nan_to_num(pods)
 
     def _unknown(self, pod: Pod, rows: NDArray[np.intp]) -> list[Array]:
-        """Return (nodes,) the same for a kind that no node reports, by its requests."""
+        """Return (nodes,) the same for a kind that the node does not report, by its requests."""
         # A pod without requests counts with the stand-ins, and may take several times as much.
         stated = bool(pod.requests.get("cpu") and pod.requests.get("memory"))
         room = np.full(len(rows), np.inf)

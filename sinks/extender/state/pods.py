@@ -7,7 +7,8 @@ restart. (The dissertation releases the reservation when the pod leaves Pending,
 in between.)
 """
 
-from collections import defaultdict, deque
+import heapq
+from collections import Counter, defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -24,6 +25,8 @@ _STAND_INS = {name: float(quantity.parse(amount)) for name, amount in pod.STAND_
 _SECOND_US = 1_000_000
 # A pod that has not run by then waits for something: an image, a volume, a ConfigMap that does not exist.
 _STUCK_US = 60 * _SECOND_US
+# After this time a node has evidence of a pod, also where its class is not among those that reports name.
+_SEEN_US = 60 * _SECOND_US
 # After a new list of the watch has brought the last pod that was there before, the others are gone.
 _LISTED_US = 60 * _SECOND_US
 
@@ -56,6 +59,7 @@ class BoundPod:
         bound_us: Time of the facts that reported the bind.
         moves: It would need another node if its own were removed.
         stuck: It has not run long after its bind.
+        seen: Telemetry has shown it for some time.
     """
 
     row: int
@@ -69,6 +73,7 @@ class BoundPod:
     bound_us: int
     moves: bool
     stuck: bool = False
+    seen: bool = False
 
 
 @dataclass(slots=True)
@@ -98,6 +103,8 @@ class Pods:
     pending: dict[str, None] = field(default_factory=dict)
     heard_us: int = 0
     _waiting: deque[tuple[int, str]] = field(default_factory=deque)
+    _showing: list[tuple[int, str]] = field(default_factory=list)  # when a covered pod counts as seen
+    _seen: Counter[str] = field(default_factory=Counter)  # such pods by class
     _doubted: set[str] = field(default_factory=set)
     _left: int = 0  # doubted at the last look
     _since_us: int = 0  # the last one was heard of again; 0: none was
@@ -178,16 +185,29 @@ class Pods:
         elif self._since_us and now_us - self._since_us > _LISTED_US:
             for uid in list(self._doubted):
                 self.forget(uid, None)
+        self._see(now_us)
         while self._waiting and self._waiting[0][0] <= now_us - _STUCK_US:
             bound_us, uid = self._waiting.popleft()
             bound = self.bound.get(uid)
             if bound is not None and bound.bound_us == bound_us and bound.running_us is None:
                 self._stick(bound, stuck=True)
 
+    def is_seen(self, workload: str, now_us: int) -> bool:
+        """Tell whether telemetry has shown a pod of a class for some time, on whichever node."""
+        self._see(now_us)
+        return workload in self._seen
+
     def trim(self, most: int) -> None:
         """Forget the oldest ended pods beyond `most`."""
         while len(self.over) > most:
             del self.over[next(iter(self.over))]
+
+    def _see(self, now_us: int) -> None:
+        while self._showing and self._showing[0][0] <= now_us:
+            bound = self.bound.get(heapq.heappop(self._showing)[1])
+            if bound is not None and bound.covered and not bound.seen:
+                bound.seen = True
+                self._seen[bound.workload] += 1
 
     def _running(self, facts: PodFacts) -> int | None:
         if facts.phase != "Running":
@@ -201,6 +221,7 @@ class Pods:
         if self._shown(bound) or self.terms.at_running:
             self.uncovered[bound.row].discard(uid)
             bound.covered = True
+            heapq.heappush(self._showing, (bound.running_us + _SEEN_US, uid))
             self._count(bound, -1)
 
     def _shown(self, bound: BoundPod) -> bool:
@@ -232,6 +253,10 @@ class Pods:
             return
         self._sum(bound, -1)
         self._stick(bound, stuck=False)
+        if bound.seen:
+            self._seen[bound.workload] -= 1
+            if not self._seen[bound.workload]:
+                del self._seen[bound.workload]
         if not bound.covered:
             self.uncovered[bound.row].discard(uid)
             self._count(bound, -1)

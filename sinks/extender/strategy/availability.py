@@ -1,9 +1,10 @@
 """CARICO's rule: prefer the node with the most room for pods of the same kind, less its reservations.
 
 The filter uses the lower bound of the room and the score uses the mean, so a node with few measurements gains nothing
-from its uncertainty. If no node has run a pod of the kind for some seconds, its cost is an assumption. The strategy
-then admits one pod per node and waits until telemetry shows what it takes, so a new cluster fills as fast as evidence
-arrives. No node gets a pod that requests more than the node has.
+from its uncertainty. The cost of a pod's kind is an assumption while a report says so, and for a kind that a report
+does not name until telemetry has shown a pod of it for a minute, on whichever node. Meanwhile the strategy admits one
+such pod per node, and none where any pod has just started, and waits until telemetry shows what it takes, so a new
+cluster fills as fast as evidence arrives. No node gets a pod that requests more than the node has.
 
 Room has no upper bound, but scores end at 100. With x the room less reservations, the score is 100 x / (x + 10): ten
 pods score 50. The score rises strictly with x, so different rooms score differently. Up to a million pods, it resolves
@@ -17,7 +18,7 @@ import numpy as np
 from sinks.extender.candidate import Array, Candidates, Mask, Pod
 
 FULL = "no room for another pod of its kind"
-LEARNING = "what a pod of its kind takes is unknown, and another one has just started there"
+LEARNING = "what a pod of its kind takes is unknown, and another pod has just started there"
 BEYOND = "the node is smaller than what the pod requests"
 _HALF = 10.0
 
@@ -53,7 +54,7 @@ class Availability:
             )
         if _learning(nodes)[index]:
             sentences.append(
-                "another pod of unknown cost has just started there; wait until telemetry shows what it takes"
+                "what pods of this kind take is unknown, and another pod has just started there: wait for its telemetry"
             )
         if _beyond(pod, nodes)[index]:
             sentences.append("a node with more of what the pod requests")

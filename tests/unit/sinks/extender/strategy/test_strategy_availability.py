@@ -48,7 +48,7 @@ def test_of_pods_of_unknown_cost_a_node_takes_one_until_it_has_seen_what_that_ta
     waiting = candidates.nodes(1, room=[9], reserved=[1], starting=[0], unseen=[True])
     assert not Availability().refuse(candidates.pod(), waiting), "what waits for long will tell nothing soon"
     for index in (1, 3):
-        assert "unknown cost" in Availability().needs(candidates.pod(), nodes, index)[0]
+        assert "is unknown" in Availability().needs(candidates.pod(), nodes, index)[0]
 
 
 @pytest.mark.parametrize(("asked", "fits"), [({"cpu": 64.0}, False), ({"cpu": 2.0}, True), ({"memory": 5e9}, False)])

@@ -28,11 +28,11 @@ from schemas.settings import Settings
 from schemas.subject import Names
 from sinks.extender import shortage
 from sinks.extender.decision_publisher import DecisionPublisher
+from sinks.extender.feed.follow import Followed
 from sinks.extender.placement import Bind, PlacementSelector, now_us
 from sinks.extender.requeue import WaitingPods
 from sinks.extender.shadow import Ledger, ShadowSelector
 from sinks.extender.state.cluster_state import ClusterState
-from sinks.extender.state.follow import Followed
 from sinks.extender.state.store import BucketReservationStore
 from sinks.extender.trust import service as trust
 from sinks.extender.trust.promises import PromiseTracker

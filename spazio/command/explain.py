@@ -26,8 +26,8 @@ from schemas.settings import Settings
 from sinks.extender import decision, pod
 from sinks.extender.candidate import Pod
 from sinks.extender.evaluator import Evaluator, Verdict
+from sinks.extender.feed.follow import Followed
 from sinks.extender.state.cluster_state import ClusterState
-from sinks.extender.state.follow import Followed
 from spazio import count, document
 from spazio.terminal import clean, latest
 

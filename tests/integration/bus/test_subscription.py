@@ -18,7 +18,8 @@ from schemas.messages.estimate import Availability
 from schemas.settings import Settings
 from schemas.subject import Names
 from sinks import cache
-from sinks.extender.state import follow as extender
+from sinks.extender.feed import source as extender
+from sinks.extender.feed.follow import Followed
 from sinks.extender.state.cluster_state import ClusterState
 from sinks.kubernetes import latest as kubernetes
 from sinks.metrics import service
@@ -156,7 +157,7 @@ async def test_the_extender_counts_by_kind_says_it_once_for_a_subject_and_is_rea
     await client.jetstream().publish(f"{bucket}.good", row("good", 3))
     refused, taken = (each.labels("availability")._value.get() for each in (extender.REFUSED, extender.TAKEN))
     cluster_state = ClusterState(settings)
-    followed = extender.Followed(client, settings, cluster_state)
+    followed = Followed(client, settings, cluster_state)
     async with working(followed.run()), asyncio.timeout(60):
         await followed.ready.wait()
         assert extender.TAKEN.labels("availability")._value.get() == taken + 3

@@ -16,9 +16,9 @@ from schemas import codec, role
 from schemas.channel import TELEMETRY_KINDS
 from schemas.settings import Settings
 from schemas.subject import token
-from sinks.extender.state import follow
+from sinks.extender.feed import source
+from sinks.extender.feed.follow import Followed
 from sinks.extender.state.cluster_state import ClusterState
-from sinks.extender.state.follow import Followed
 from spazio.credentials import claims
 from tests.e2e.kubernetes.watch.watching import until
 from tests.support.extender.placement import node, pod
@@ -73,7 +73,7 @@ async def test_the_extender_takes_facts_of_the_stream_from_the_subject_of_their_
     await publish(f"$KV.{NAMES.nodes_bucket}.{token('n2')}", codec.encode(node("n2")))
     await publish(f"$KV.{NAMES.pods_bucket}.p", codec.encode(pod("p", 2, node="n2", phase="Running")))
     ended = pod("p", 9, node="n2", phase="Running", deleted=True)
-    refused = {kind: follow.REFUSED.labels(kind)._value.get() for kind in ("nodefacts", "podfacts")}
+    refused = {kind: source.REFUSED.labels(kind)._value.get() for kind in ("nodefacts", "podfacts")}
     async with followed(client, settings) as state:
         await publish(NAMES.node("podfacts", "n1"), codec.encode(ended))
         await publish(NAMES.node("podfacts", "n1"), codec.encode(pod("invented", 9, node="n2", phase="Running")))
@@ -82,7 +82,7 @@ async def test_the_extender_takes_facts_of_the_stream_from_the_subject_of_their_
         await publish(NAMES.node("podfacts", "n2"), codec.encode(pod("q", 9, node="n2", phase="Running")))
 
         async def taken() -> bool:
-            counted = {kind: follow.REFUSED.labels(kind)._value.get() - count for kind, count in refused.items()}
+            counted = {kind: source.REFUSED.labels(kind)._value.get() - count for kind, count in refused.items()}
             return counted == {"nodefacts": 2, "podfacts": 2} and "q" in state.pods.bound
 
         await until(taken, 10, lambda: set(state.pods.bound))

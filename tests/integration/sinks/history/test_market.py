@@ -11,8 +11,8 @@ from nats.aio.client import Client
 from bus.health import Health
 from schemas.live import Live
 from schemas.settings import Settings
+from sinks.extender.feed.follow import Followed
 from sinks.extender.state.cluster_state import ClusterState
-from sinks.extender.state.follow import Followed
 from sinks.history import service as history
 from sinks.history.tables import facts
 from tests.support.extender.placement import node

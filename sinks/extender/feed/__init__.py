@@ -1,0 +1,1 @@
+"""What brings the extender the state of the cluster: buckets and streams."""

@@ -135,7 +135,8 @@ class Extender(Section):
     reservation_seconds: Seconds = Field(
         30,
         description="Seconds for which a reservation is held for a pod that is not bound. Raise it where volumes or "
-        "gang scheduling delay binding.",
+        "gang scheduling delay binding. A gang of a class that has never run, with more pods than nodes, does not "
+        "start: docs/placement.md says what to do.",
     )
     unconfirmed_seconds: Seconds = Field(
         10,

@@ -2,7 +2,7 @@
 
 Pods that belong to a node (DaemonSets, static ones) and pods that opt out are not evaluated. A silent node keeps its
 last capacity for a while (`ClusterState`). A node that is silent for longer, or that never reported, ranks behind all
-others. If this holds for every node, all pass without the guarantee.
+others. If this holds for all nodes that a pod may use, they pass without the guarantee.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +23,7 @@ STRATEGY, PLACEMENT = "spazio.strategy", "spazio.placement"
 UNHEARD = "no telemetry for too long"
 STARTING = "the node has only just been added: its first report is awaited, and meanwhile it takes one pod"
 ALL_UNHEARD = "no node has telemetry: all pass, outside the guarantee"
+NONE_HEARD = "no node that was asked about has telemetry: all of them pass, outside the guarantee"
 NO_MARKET = "no past prices and interruptions: is a history sink running?"
 _ROOM_STRATEGY = "availability"
 _KNOWN_FIRST = 1e6
@@ -112,7 +113,7 @@ class Evaluator:
         elif starting.any():
             reasons[STARTING] = starting
         elif len(rows) and unheard.all():
-            note = ALL_UNHEARD
+            note = NONE_HEARD if self._has_telemetry(now_us) else ALL_UNHEARD
         refused = np.logical_or.reduce(list(reasons.values())) if reasons else ~all_nodes
         total, scores = combine.score(chosen, pod, nodes)
         by_room = any(strategy.name == _ROOM_STRATEGY for strategy, _ in chosen)
@@ -129,11 +130,15 @@ class Evaluator:
         A node that the API does not have yet counts where the cluster watch reports others: its facts are on their way.
         """
         take, stale_us = self._cluster_state.rows, self._settings.stale_seconds * 1e6
-        if not (now_us - take["at"] <= stale_us).any():
+        if not self._has_telemetry(now_us):
             return np.zeros(len(rows), np.bool_)
         silent = (take["facts"][rows] > 0) & (take["at"][rows] == 0)
         taken = silent & (now_us - take["created"][rows] <= stale_us) & (nodes.reserved > 0)
         return np.asarray(taken | ~registered & (take["facts"] > 0).any())
+
+    def _has_telemetry(self, now_us: int) -> bool:
+        """Tell whether any node of the cluster has reported lately."""
+        return bool((now_us - self._cluster_state.rows["at"] <= self._settings.stale_seconds * 1e6).any())
 
     def _lacks_market(self, chosen: Chosen, now_us: int) -> bool:
         needed = any(isinstance(strategy, Weighted) and strategy.needs_market for strategy, _ in chosen)

@@ -24,7 +24,7 @@ from schemas.messages.placement import Decision, Held, Outcome
 from schemas.sections.placement import Extender
 from sinks.extender import decision, pod
 from sinks.extender.candidate import Pod
-from sinks.extender.evaluator import ALL_UNHEARD, Evaluator, Verdict
+from sinks.extender.evaluator import Evaluator, Verdict
 from sinks.extender.eviction import Evictions
 from sinks.extender.requeue import WaitingPods
 from sinks.extender.state.cluster_state import UNKNOWN, ClusterState
@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 _ATTEMPTS = 50  # each conflict brings the reservations of one node up to date
 _TOP = 10
 _WARN_SECONDS = 10.0
+_NOT_HELD = "no place is held, NATS does not answer"
+_FULL_ELSEWHERE = "a pod goes to a node without telemetry, since those with telemetry take no more of its kind"
 _NOT_KNOWN = "neither the API nor telemetry knows a node that passes: nothing is reserved"
 
 DECISIONS = Counter("spazio_extender_decisions_total", "decisions", ["outcome"])
@@ -44,7 +46,9 @@ UNREPORTED = Counter(
     "spazio_extender_unconfirmed_refused_total",
     "pods that wait because too many that the cluster watch has not reported hold room",
 )
-UNGUARDED = Counter("spazio_extender_unguaranteed_total", "pods passed without telemetry or without a reservation")
+UNGUARDED = Counter(
+    "spazio_extender_unguaranteed_total", "pods placed on a node without telemetry, or without a reservation"
+)
 
 Bind = Callable[[str, str, str, str], Awaitable[str]]
 Soon = Callable[[Callable[[], None]], object]
@@ -181,7 +185,7 @@ class PlacementSelector(Selector):
                     raise
                 UNGUARDED.inc()
                 self._warn(str(error))
-                return verdict, None, "no place is held, NATS does not answer"
+                return verdict, None, _NOT_HELD
             else:
                 return verdict, best, ""
         raise Unavailable(f"{_ATTEMPTS} attempts met other replicas' writes")
@@ -216,9 +220,11 @@ class PlacementSelector(Selector):
             self._waiting.rejected(verdict)
         else:
             self._waiting.done(verdict.pod.uid)
-        if verdict.note == ALL_UNHEARD:
+        # Nodes without telemetry come last, so if the best is one, the pod goes to one. What is not held is counted.
+        best = verdict.best() if outcome == "placed" and note != _NOT_HELD else None
+        if best is not None and verdict.states[best] == UNKNOWN:
             UNGUARDED.inc()
-            self._warn(ALL_UNHEARD)
+            self._warn(verdict.note or _FULL_ELSEWHERE)
         message = decision.make(
             verdict,
             outcome=outcome,

@@ -133,7 +133,7 @@ def test_alerts_of_bad_messages_and_of_processes_that_do_not_answer(watched: Wat
             SpazioNatsDisconnected="",
             SpazioServiceDegraded="",
             SpazioMessagesDropped="agent at 127.0.0.1:",
-            SpazioExtenderUnguaranteed="pods were placed without telemetry or reservation",
+            SpazioExtenderUnguaranteed="pods were placed on nodes without telemetry, or without a reservation",
             SpazioExtenderErrors="the extender answers other with 503",
         )
     watched.server.clears()

@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+from prometheus_client import REGISTRY
 
 from schemas import codec
 from schemas.messages.placement import Decision
-from tests.support.extender.placement import SECOND, START, Clock, Replica, asked, given, node, pod, report
+from sinks.extender.evaluator import ALL_UNHEARD, NONE_HEARD
+from tests.support.extender.placement import SECOND, START, Bucket, Clock, Replica, asked, given, node, pod, report
 from tests.unit.sinks.extender.nodes import NAMES, reported_with_two_small_pods, seen
 
 
@@ -188,3 +190,42 @@ async def test_what_was_held_on_a_node_that_is_gone_is_not_of_the_node_that_has_
     assert replica.cluster_state.rows.find("b") == row
     assert replica.cluster_state.reservations.sequence(row) == 0
     assert await replica.place("q", ["b"]) == "b"
+
+
+def unguaranteed() -> float:
+    return REGISTRY.get_sample_value("spazio_extender_unguaranteed_total") or 0.0
+
+
+@pytest.mark.parametrize("mode", ["argmax", "graded"])
+async def test_each_pod_that_goes_to_a_node_without_telemetry_counts(mode: str) -> None:
+    replica = Replica(given(extender_mode=mode), Clock())
+    for name in ("silent", "full"):
+        replica.cluster_state.describe(node(name, created_us=START - 3600 * SECOND))
+    replica.cluster_state.report(report("full", START, 0.0))
+    before = unguaranteed()
+    assert [await replica.place(f"p{number}", ["silent", "full"]) for number in range(3)] == ["silent"] * 3
+    assert unguaranteed() == before + 3
+    replica.cluster_state.report(report("full", START + SECOND, 5.0))
+    assert await replica.place("q", ["silent", "full"]) == "full"
+    assert unguaranteed() == before + 3
+
+
+async def test_a_pod_without_a_place_counts_once_though_its_node_has_no_telemetry() -> None:
+    bucket = Bucket()
+    replica = Replica(given(extender_failure="open"), Clock(), bucket)
+    replica.cluster_state.describe(node("silent"))
+    bucket.away, before = True, unguaranteed()
+    answer = await replica.selector.filter(asked("p"), ["silent"])
+    assert list(answer.passing) == ["silent"]
+    assert unguaranteed() == before + 1
+
+
+async def test_a_note_says_whether_no_node_has_telemetry_or_none_of_those_that_were_asked_about() -> None:
+    replica = Replica(given(), Clock())
+    for name in ("linux", "windows"):
+        replica.cluster_state.describe(node(name, created_us=START - 3600 * SECOND))
+    await replica.place("p", ["windows"])
+    replica.cluster_state.report(report("linux", START, 5.0))
+    await replica.place("q", ["windows"])
+    assert [decision.note for decision in replica.decisions] == [ALL_UNHEARD, NONE_HEARD]
+    assert not any(decision.guaranteed for decision in replica.decisions)

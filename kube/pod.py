@@ -35,6 +35,11 @@ def of_file(uid: str) -> bool:
     return _OF_FILE.fullmatch(uid) is not None
 
 
+def belongs_to_node(facts: PodFacts) -> bool:
+    """Tell whether a pod ends with its node, and no other node ever takes it: one of a DaemonSet, or a static one."""
+    return facts.owner_kind == "DaemonSet" or of_file(facts.pod)
+
+
 def facts(pod: Mapping[str, Any], *, at_us: int, initialization_seconds: float | None = None) -> PodFacts:
     """Return what is known of a pod.
 

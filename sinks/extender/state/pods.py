@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kube import quantity
+from kube.pod import belongs_to_node
 from schemas.messages.facts import UNBOUND, PodFacts
 from sinks.extender import pod
 from sinks.extender.candidate import Container
@@ -151,7 +152,7 @@ class Pods:
                 running_us=self._running(facts),
                 covered=False,
                 bound_us=facts.at_us,
-                moves=facts.owner_kind != "DaemonSet",
+                moves=not belongs_to_node(facts),
             ),
         )
 

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 
 from prometheus_client import Counter, Gauge
 
+from kube.pod import belongs_to_node
 from schemas.messages import placement
 from schemas.messages.facts import PodFacts
 from schemas.messages.placement import MOST_EVIDENCE, MOST_NAMESPACES, Trust
@@ -143,7 +144,7 @@ class PromiseTracker:
             self._crowded[facts.node] = now
             if (minute := self._open.pop(facts.node, None)) is not None:
                 self._end(facts.node, minute, now)
-        elif facts.owner_kind != "DaemonSet" and len(self._starting) < _STARTING:
+        elif not belongs_to_node(facts) and len(self._starting) < _STARTING:
             self._starting[facts.pod] = facts.namespace, facts.node, now
 
     def watch(self) -> None:

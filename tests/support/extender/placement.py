@@ -16,6 +16,7 @@ from sinks.extender.state.store import Conflict, ReservationStore, Unavailable
 SECOND = 1_000_000
 START = 1_800_000_000 * SECOND
 GIB = 1 << 30
+STATIC = "0123456789abcdef0123456789abcdef"  # UID of a static pod
 
 
 def given(**flat: str) -> Settings:

@@ -8,7 +8,7 @@ from schemas.messages.facts import Taint
 from schemas.messages.placement import Shortage
 from sinks.extender.shortage import Shortages
 from sinks.extender.state import stranded
-from tests.support.extender.placement import SECOND, START, Clock, Replica, given, node, pod, report
+from tests.support.extender.placement import SECOND, START, STATIC, Clock, Replica, given, node, pod, report
 
 FULL = Taint(key="spazio.io/full", value="20261124T081049Z", effect="NoSchedule")
 
@@ -160,7 +160,7 @@ class Cluster(Lab):
     def bind(self, name: str, workload: str, count: int, **about: Any) -> None:
         for number in range(count):
             facts = {"phase": "Running", "ready_us": START, "workload": workload, "requests": {}} | about
-            uid = f"{name}-{workload}-{number}"
+            uid = about.get("pod", f"{name}-{workload}-{number}")
             self.replica.cluster_state.pods.hear(pod(uid, 2, node=name, **facts))
 
     async def stranded(self) -> list[str]:
@@ -209,6 +209,16 @@ async def test_pods_that_belong_to_their_node_need_no_place(owner: str, result: 
     lab.report("a", 1.0, web=1.0)
     lab.report("b", 0.0, web=0.0)
     assert await lab.stranded() == result
+
+
+async def test_a_static_pod_needs_no_place() -> None:
+    lab = Cluster(a=1.0, b=0.0)
+    lab.bind("b", "web", 1)
+    lab.bind("a", "proxy", 1, pod=STATIC)
+    lab.settle()
+    lab.report("a", 1.0)
+    lab.report("b", 0.0)
+    assert await lab.stranded() == []
 
 
 async def test_a_node_without_pods_is_not_stranded_and_the_only_node_is() -> None:

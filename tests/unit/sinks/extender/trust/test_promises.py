@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
+from schemas.messages.facts import PodFacts
 from schemas.messages.placement import Promises, Spare, Trust
 from sinks.extender.trust.promises import PromiseTracker
 from sinks.extender.trust.service import summary
-from tests.support.extender.placement import SECOND, START, Clock, Replica, given, pod, report
+from tests.support.extender.placement import SECOND, START, STATIC, Clock, Replica, given, pod, report
 
 PROMOTING = {"extender_mode": "shadow", "extender_promote": "true", "extender_promote_promises": "20"}
 TIGHT = {"lower": 1.0, "cost": 0.1}  # one more pod surely fits, and takes a tenth of the node
@@ -179,11 +180,13 @@ def test_a_silent_node_and_one_whose_excess_is_not_known_settle_nothing() -> Non
     assert tracked.counts() == []
 
 
-def test_a_pod_of_a_daemon_set_promises_nothing_and_ends_nothing() -> None:
+@pytest.mark.parametrize("facts", [pod("agent", 1, node="a", owner_kind="DaemonSet"), pod(STATIC, 1, node="a")])
+def test_a_pod_that_belongs_to_its_node_promises_nothing_and_ends_nothing(facts: PodFacts) -> None:
     tracked = Tracked()
     tracked.bind("a")
-    facts = pod("agent", 1, node="a", owner_kind="DaemonSet")
     tracked.promises.bound(facts, tracked.clock.now_us)
+    tracked.cluster_state.pods.hear(facts)
+    tracked.run(facts.pod, "a")
     tracked.pass_seconds(64, a=0.0)
     assert tracked.counts() == [("shop", 1, 0)]
 

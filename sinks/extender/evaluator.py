@@ -107,7 +107,7 @@ class Evaluator:
             return Verdict(pod, [], exempt, nodes, rows, states, {}, all_nodes, zeros, {}, ~all_nodes, registered)
         reasons = dict(combine.refuse(chosen, pod, nodes))
         unheard = states == UNKNOWN
-        starting = self._starting(nodes, rows, registered, now_us)
+        starting = self._starting(rows, registered, now_us)
         if unheard.any() and self._settings.unknown == "reject":
             reasons[UNHEARD] = unheard
         elif starting.any():
@@ -124,16 +124,17 @@ class Evaluator:
             note = f"strategy {_ROOM_STRATEGY} is not asked: room is not looked at"
         return Verdict(pod, chosen, note, nodes, rows, states, reasons, ~refused, total, scores, guaranteed, registered)
 
-    def _starting(self, nodes: Candidates, rows: NDArray[np.intp], registered: Mask, now_us: int) -> Mask:
+    def _starting(self, rows: NDArray[np.intp], registered: Mask, now_us: int) -> Mask:
         """Return (nodes,) where one pod is enough until the node has reported: a new one, while others report.
 
-        A node that the API does not have yet counts where the cluster watch reports others: its facts are on their way.
+        Pods that belong to a node, as of DaemonSets, are on each new one at once, and do not count. A node that the API
+        does not have yet counts where the cluster watch reports others: its facts are on their way.
         """
         take, stale_us = self._cluster_state.rows, self._settings.stale_seconds * 1e6
         if not self._has_telemetry(now_us):
             return np.zeros(len(rows), np.bool_)
         silent = (take["facts"][rows] > 0) & (take["at"][rows] == 0)
-        taken = silent & (now_us - take["created"][rows] <= stale_us) & (nodes.reserved > 0)
+        taken = silent & (now_us - take["created"][rows] <= stale_us) & (take["placed"][rows] > 0)
         return np.asarray(taken | ~registered & (take["facts"] > 0).any())
 
     def _has_telemetry(self, now_us: int) -> bool:

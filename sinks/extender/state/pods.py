@@ -82,7 +82,8 @@ class Pods:
     """All pods, and their sums by node in columns of `rows`.
 
     Columns: `requested:<resource>`, `nonzero:cpu`, `nonzero:memory`, `pods`, `recent`, `starting`, the pods on their
-    way without those that are stuck, and `stated:cpu` and `stated:memory`, as `Reserved` says.
+    way without those that are stuck, `placed`, those that do not belong to their node, and `stated:cpu` and
+    `stated:memory`, as `Reserved` says.
 
     Attributes:
         rows: Names and rows of nodes.
@@ -238,6 +239,7 @@ class Pods:
         self.reserved.add(bound.row, bound.kind, sign, bound.requests)
         self.rows["recent"][bound.row] += sign * bound.cpu
         self.rows["starting"][bound.row] += sign
+        self.rows["placed"][bound.row] += sign * int(bound.moves)
 
     def _add(self, uid: str, bound: BoundPod) -> None:
         self.bound[uid] = bound
@@ -287,7 +289,7 @@ def nonzero(requests: Mapping[str, float]) -> dict[str, float]:
 def columns() -> dict[str, float]:
     """Return the columns that pods need, and their values in an empty row."""
     stated = {f"stated:{resource}": 0.0 for resource in STATED}
-    return {"pods": 0.0, "recent": 0.0, "starting": 0.0, "nonzero:cpu": 0.0, "nonzero:memory": 0.0, **stated}
+    return {**dict.fromkeys(("pods", "recent", "starting", "placed", "nonzero:cpu", "nonzero:memory"), 0.0), **stated}
 
 
 def expected(requests: Mapping[str, float], limits: Mapping[str, float] | None = None) -> float:

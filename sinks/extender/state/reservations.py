@@ -221,5 +221,6 @@ class ReservationTable:
     def _count(self, reservation: _Reservation, sign: int) -> None:
         self.pods.reserved.add(reservation.row, reservation.kind, sign, reservation.held.requests)
         self.rows["starting"][reservation.row] += sign
+        self.rows["placed"][reservation.row] += sign
         pod_sums.add(self.rows, reservation.row, reservation.held.requests, sign)
         self.rows["recent"][reservation.row] += sign * pod_sums.expected(reservation.held.requests)

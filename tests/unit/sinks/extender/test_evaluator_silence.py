@@ -7,7 +7,19 @@ from prometheus_client import REGISTRY
 from schemas import codec
 from schemas.messages.placement import Decision
 from sinks.extender.evaluator import ALL_UNHEARD, NONE_HEARD
-from tests.support.extender.placement import SECOND, START, Bucket, Clock, Replica, asked, given, node, pod, report
+from tests.support.extender.placement import (
+    SECOND,
+    START,
+    STATIC,
+    Bucket,
+    Clock,
+    Replica,
+    asked,
+    given,
+    node,
+    pod,
+    report,
+)
 from tests.unit.sinks.extender.nodes import NAMES, reported_with_two_small_pods, seen
 
 
@@ -26,6 +38,23 @@ async def test_a_new_node_takes_one_pod_until_it_has_reported() -> None:
     state.report(report("new", now_us + SECOND, 3.0))
     replica.clock.pass_seconds(2)
     assert [await replica.place(uid, ["full", "new"]) for uid in "tuvw"] == ["new", "new", None, None]
+
+
+@pytest.mark.parametrize("belonging", [{"owner_kind": "DaemonSet"}, {"pod": STATIC}], ids=["DaemonSet", "static"])
+async def test_pods_that_belong_to_a_new_node_do_not_count_for_the_one_that_it_takes(belonging: dict[str, str]) -> None:
+    replica = Replica(given(), Clock())
+    state = replica.cluster_state
+    for name, created_us in (("full", START - 3600 * SECOND), ("new", START)):
+        state.describe(node(name, created_us=created_us))
+    state.report(report("full", START, 0.0))
+    state.pods.hear(pod("proxy", 2, node="new", **belonging))
+    assert await replica.place("p", ["full", "new"]) == "new"
+    assert await replica.place("q", ["full", "new"]) is None
+    state.pods.hear(pod("p", 3, node="new"))
+    state.reservations.settle("p")
+    assert await replica.place("q", ["full", "new"]) is None
+    state.pods.hear(pod("p", 4, node="new", deleted=True))
+    assert await replica.place("q", ["full", "new"]) == "new"
 
 
 async def test_where_no_node_reports_new_nodes_pass_too() -> None:

@@ -149,8 +149,8 @@ class Extender(Section):
         ge=1,
         le=10_000,
         description="Reservations on one node for pods that `spazio watch` has not reported, at most; 16 times as many "
-        "in total. Further pods wait until the watch reports them. The default is more than a scheduler places on one "
-        "node before the watch reports the pods.",
+        "in total. Further pods go to the next best node, or wait until the watch reports them. The default is more "
+        "than a scheduler places on one node before the watch reports the pods.",
     )
     store_seconds: Seconds = Field(
         0.3,

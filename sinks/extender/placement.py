@@ -5,7 +5,8 @@ binds later, while it already asks about the next pod. In argmax mode the extend
 the reservation before it answers the filter call, and prioritize gives that node the full score. If the scheduler asks
 about a pod again, the earlier attempt has failed, so its reservation is released first. Calls are answered one at a
 time, so that each sees the reservations of the one before. A node of which nothing is known may pass, but nothing is
-reserved there, and reservations of pods that the API has not reported are limited.
+reserved there. Reservations of pods that the API has not reported are limited on each node: beyond, the next best node
+is chosen.
 
 In graded mode there are no reservations, because the chosen node is unknown; a pod counts once the API shows it bound.
 """
@@ -18,6 +19,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 from prometheus_client import Counter
 
 from schemas.messages.placement import Decision, Held, Outcome
@@ -171,10 +173,12 @@ class PlacementSelector(Selector):
             if best is None or not verdict.registered[best]:
                 await self._release_stored(earlier, asked.uid)
                 return verdict, None, "" if best is None else _NOT_KNOWN
-            if refusal := self._cluster_state.reservations.refusal(asked.uid, int(verdict.rows[best])):
+            try:
+                best = self._free(asked.uid, verdict, best)
+            except _Unreported:
                 UNREPORTED.inc()
                 await self._release_stored(earlier, asked.uid)
-                raise _Unreported(refusal)
+                raise
             node = names[best]
             try:
                 await self._store.hold(node, asked.uid, self._held(asked, now_us), now_us)
@@ -189,6 +193,22 @@ class PlacementSelector(Selector):
             else:
                 return verdict, best, ""
         raise Unavailable(f"{_ATTEMPTS} attempts met other replicas' writes")
+
+    def _free(self, uid: str, verdict: Verdict, best: int) -> int:
+        """Return the best node that may hold a place for a pod; one without telemetry only if the best is one.
+
+        Raises:
+            _Unreported: None may.
+        """
+        refusal = self._cluster_state.reservations.refusal
+        if not (reason := refusal(uid, int(verdict.rows[best]))):
+            return best
+        unheard = verdict.states == UNKNOWN
+        alike = verdict.passing & verdict.registered & (unheard == unheard[best])  # these come first
+        for index in np.argsort(-verdict.order(), kind="stable")[: np.count_nonzero(alike)].tolist():
+            if not refusal(uid, int(verdict.rows[index])):
+                return int(index)
+        raise _Unreported(reason)
 
     async def _retry(self, asked: Pod, names: Sequence[str]) -> tuple[Verdict, int | None]:
         async with self._lock:

@@ -8,7 +8,7 @@ from schemas.messages.facts import UNBOUND
 from schemas.sections.placement import Extender
 from schemas.settings import SettingsError
 from sinks.extender.web import access
-from tests.support.extender.placement import START, Bucket, Clock, Replica, asked, given, node, pod, report
+from tests.support.extender.placement import SECOND, START, Bucket, Clock, Replica, asked, given, node, pod, report
 
 INVENTED = [f"invented-{number}" for number in range(2000)]
 
@@ -176,3 +176,24 @@ def test_off_loopback_somebody_must_say_who_may_ask(host: str) -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
 def test_on_loopback_the_extender_starts_as_it_is(host: str) -> None:
     access.check(Extender(host=host))
+
+
+async def test_pods_beyond_the_limit_of_the_best_node_go_to_the_next_best_while_the_watch_is_away() -> None:
+    replica = watched({"big": 100.0, "small": 30.0, "tiny": 5.0})
+    replica.cluster_state.describe(node("silent", created_us=START - 3600 * SECOND))
+    names = ["silent", "tiny", "small", "big"]
+    placed = [await replica.place(f"p{number}", names) for number in range(16 + 16 + 5)]
+    assert placed == ["big"] * 16 + ["small"] * 16 + ["tiny"] * 5
+    assert all(decision.guaranteed for decision in replica.decisions)
+    answer = await replica.selector.filter(asked("q"), names)
+    assert "has not reported this pod" in answer.error, "no pod goes to a node without telemetry for that"
+    see(replica, "q")
+    assert await replica.place("q", names) == "big"
+
+
+async def test_in_total_unreported_pods_hold_no_more_room_than_those_of_sixteen_nodes() -> None:
+    names = [f"n{number}" for number in range(20)]
+    replica = watched(dict.fromkeys(names, 100.0))
+    answers = [await replica.selector.filter(asked(f"p{number}"), names) for number in range(300)]
+    assert sum(not answer.error for answer in answers) == 16 * 16
+    assert len(replica.cluster_state.reservations) == 16 * 16

@@ -115,7 +115,7 @@ def test_a_component_can_be_changed_alone() -> None:
     ((key, (before, after)),) = changed({"components": {"process": process}}).items()
     assert key == PROCESS
     pod = after["spec"]["template"]["spec"]
-    assert (after["spec"]["replicas"], pod["nodeSelector"]) == (5, {"pool": "infra"})
+    assert (after["spec"]["replicas"], pod["nodeSelector"]) == (5, {"kubernetes.io/os": "linux", "pool": "infra"})
     assert pod["tolerations"] == [{"key": "spazio.io/full", "operator": "Exists"}, {"operator": "Exists"}]
     (own,), (old,) = pod["containers"], before["spec"]["template"]["spec"]["containers"]
     assert own["env"] == [{"name": "SPAZIO_LOG_LEVEL", "value": "debug"}]

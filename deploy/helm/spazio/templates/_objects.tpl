@@ -62,7 +62,7 @@ yes
 {{- $_ := set $metadata "annotations" (merge $checksum ($metadata.annotations | default dict)) -}}
 {{- end -}}
 {{- with $values.resources -}}{{- $_ := set $container "resources" (mergeOverwrite $container.resources .) -}}{{- end -}}
-{{- with $values.nodeSelector -}}{{- $_ := set $pod "nodeSelector" . -}}{{- end -}}
+{{- with $values.nodeSelector -}}{{- $_ := set $pod "nodeSelector" (mergeOverwrite $pod.nodeSelector .) -}}{{- end -}}
 {{- with $values.tolerations -}}{{- $_ := set $pod "tolerations" (concat ($pod.tolerations | default list) .) -}}{{- end -}}
 {{- $names := list -}}
 {{- range .images.pullSecrets -}}{{- $names = append $names (dict "name" .) -}}{{- end -}}

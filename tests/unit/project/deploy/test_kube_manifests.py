@@ -46,6 +46,7 @@ def test_no_pod_can_do_more_than_its_work(name: str) -> None:
     assert pod["securityContext"]["runAsNonRoot"] is (name != GOVERN)
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
+    assert pod["nodeSelector"] == {"kubernetes.io/os": "linux"}  # the agent and the governor tolerate all taints
     # The token of the agent is for its init container alone.
     assert pod["automountServiceAccountToken"] is (pod["serviceAccountName"] not in ("spazio-none", "spazio-agent"))
     (container,) = pod["containers"]

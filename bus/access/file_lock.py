@@ -1,6 +1,7 @@
 """An exclusive lock on an open file; the kernel releases it when the process ends, however it ends."""
 
 import fcntl
+import os
 from typing import IO, Any
 
 
@@ -36,10 +37,9 @@ def sign(file: IO[str], holder: str) -> None:
     Raises:
         OSError: The disk is full.
     """
-    file.seek(0)
-    file.truncate()
-    file.write(holder)
-    file.flush()
+    descriptor = file.fileno()  # a buffer that a full disk does not take would fail again when the file is closed
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, holder.encode(), 0)
 
 
 def _holder(file: IO[Any] | int) -> str:

@@ -3,7 +3,7 @@
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bus.access import file_lock
@@ -36,5 +36,6 @@ def exclusive(directory: Path) -> Iterator[None]:
                     "stop it, or choose another folder with --history-dir"
                 ]
             ) from error
-        file_lock.sign(file, f"process {os.getpid()} on host {socket.gethostname()}")
+        with suppress(OSError):  # on a full disk the lock holds without a name
+            file_lock.sign(file, f"process {os.getpid()} on host {socket.gethostname()}")
         yield

@@ -28,12 +28,13 @@ from bus.subscription import Batch, Subscription
 from schemas import channel
 from schemas.live import Live
 from schemas.messages.base import Message
+from schemas.sections.service import History
 from schemas.subject import Names
 from sinks.history import lock, table, view
 from sinks.history.continuity import epoch
 from sinks.history.continuity.gap import EXPIRED, RECREATED, SET_BACK
 from sinks.history.market import publisher
-from sinks.history.upkeep import damage, retention
+from sinks.history.upkeep import retention
 from sinks.history.upkeep.upkeep import Upkeep
 from sinks.history.writer import Window, Writer
 
@@ -72,7 +73,7 @@ async def run(client: Client, live: Live, health: Health) -> None:
         while True:
             try:
                 held.enter_context(lock.exclusive(folder))
-                await _in(pool, _create, folder)
+                await _in(pool, _create, folder, live.current.history)
                 health.recover("history")
                 break
             except lock.Held as error:
@@ -86,13 +87,17 @@ async def run(client: Client, live: Live, health: Health) -> None:
         await _serve(client, live, health, pool)
 
 
-def _create(folder: Path) -> None:
-    """Create the views; a damaged file, which keeps DuckDB from that, is set aside first."""
+def _create(folder: Path, settings: History) -> None:
+    """Create the views; if a full disk or a damaged file keeps DuckDB from that, make room first."""
     try:
         view.create(folder)
     except OSError:
-        damage.inspect(folder, frozenset())
+        Upkeep(folder).make_room(_confirmed(folder), settings)
         view.create(folder)
+
+
+def _confirmed(folder: Path) -> int:
+    return retention.confirmed(folder, time.time_ns() // 1000)
 
 
 async def _serve(client: Client, live: Live, health: Health, pool: ThreadPoolExecutor) -> None:
@@ -128,7 +133,7 @@ async def _tidy(pool: ThreadPoolExecutor, live: Live, folder: Path) -> None:
     seconds = _FIRST_TIDY_SECONDS  # a sink that is restarted often must drop old hours, too
     while True:
         await asyncio.sleep(seconds)
-        work = upkeep.steps(retention.confirmed(folder, time.time_ns() // 1000), live.current.history)
+        work = upkeep.steps(_confirmed(folder), live.current.history)
         began = time.monotonic()
         while await _in(pool, next, work, None):  # rows are written between two steps
             await asyncio.sleep(_REST * (time.monotonic() - began))

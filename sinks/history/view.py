@@ -6,6 +6,7 @@ somebody else may have written there can harm no other.
 """
 
 import hashlib
+import io
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -35,7 +36,7 @@ def create(directory: Path) -> Path:
     """Create or replace `history.duckdb`, with absolute paths, and return its path.
 
     Raises:
-        OSError: The folder is not writable.
+        OSError: The folder is not writable, or the disk is full.
     """
     directory.mkdir(parents=True, exist_ok=True)
     for table in _TABLES:
@@ -118,7 +119,9 @@ def _columns_of(table: Table | Rolled) -> Schema:
 def _stand_in(path: Path, columns: Schema) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     hidden = layout.hidden(path)
-    pl.DataFrame(schema=columns).write_parquet(hidden)
+    content = io.BytesIO()
+    pl.DataFrame(schema=columns).write_parquet(content)
+    hidden.write_bytes(content.getvalue())  # unlike polars, it raises an OSError on a full disk
     hidden.replace(path)
 
 

@@ -35,10 +35,7 @@ class Upkeep:
     def steps(self, now_us: int, settings: History) -> Iterator[str]:
         """Do every step once, and yield its name after each part of it; one that fails is logged and counted."""
         directory = self._directory
-        yield self._step("drop", lambda: retention.drop(directory, now_us, settings))
-        if settings.max_bytes:
-            yield self._step("limit", lambda: retention.limit(directory, now_us, settings))
-        yield self._step("inspect", self._inspect)
+        yield from self._first(now_us, settings)
         before, grouped = self._grouped, set[Path]()
         if (yield from self._each("group", map(grouped.update, compaction.group(directory, now_us, self._grouped)))):
             self._grouped = before | grouped  # the next inspection sees which of them have taken their last form
@@ -47,6 +44,17 @@ class Upkeep:
         yield self._step("list", lambda: jobs.extend(rollup.jobs(directory, now_us, settings)))
         for job in jobs:
             yield self._step("roll", functools.partial(rollup.make, job))
+
+    def make_room(self, now_us: int, settings: History) -> None:
+        """Do only the first steps, which need no space: remove old hours, and set damaged files aside."""
+        for _ in self._first(now_us, settings):
+            pass
+
+    def _first(self, now_us: int, settings: History) -> Iterator[str]:
+        yield self._step("drop", lambda: retention.drop(self._directory, now_us, settings))
+        if settings.max_bytes:
+            yield self._step("limit", lambda: retention.limit(self._directory, now_us, settings))
+        yield self._step("inspect", self._inspect)
 
     def _inspect(self) -> None:
         self._readable, read, early = damage.inspect(self._directory, self._readable)

@@ -2,12 +2,9 @@
 
 import asyncio
 import os
-import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,23 +13,13 @@ from nats.aio.client import Client
 from schemas.settings import Settings
 from tests.integration.spazio.backup import test_backup
 from tests.integration.spazio.backup.test_backup import names, of_another_folder, rows, samples, spazio
+from tests.support.mount import mounted, mounting
 
 quick, backup = test_backup.quick, test_backup.backup  # fixtures
 
 
-@contextmanager
-def mounted(folder: Path) -> Iterator[None]:
-    """Let a folder be a file system of its own."""
-    folder.mkdir(parents=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(folder)], check=True)
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
-
-
 @pytest.mark.slow
-@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("mount") is None, reason="mounting a file system needs root")
+@mounting
 async def test_a_history_on_a_file_system_of_its_own_is_restored_and_replaced_within_it(
     backup: Path, quick: Settings, tmp_path: Path
 ) -> None:

@@ -145,7 +145,8 @@ class History(Section):
         json_schema_extra=RELOAD,
         description="Messages of one node that the history stores in one table for each minute of the stream. It "
         "refuses the others and counts them, so that one agent cannot keep it from everybody else's rows. A node sends "
-        "60, and after an outage also what it kept meanwhile, at most 3,600 of an hour. 0: no limit.",
+        "60, and after an outage also what it kept meanwhile, at most 3,600 of an hour. 0: no limit, and rows of any "
+        "number of hours have files of their own in one write, instead of 24.",
     )
     max_bytes: int = Field(
         0,

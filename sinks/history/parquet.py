@@ -12,7 +12,9 @@ from sinks.history.layout import HOUR_US, Name
 from sinks.history.table import Table
 
 
-def by_hour(directory: Path, table: Table, rows: pl.DataFrame, name: Name) -> Iterator[tuple[Path, bytes]]:
+def by_hour(
+    directory: Path, table: Table, rows: pl.DataFrame, name: Name, most_hours: int = hours.MOST
+) -> Iterator[tuple[Path, bytes]]:
     """Yield path and content of each file that rows of a table make.
 
     Args:
@@ -20,8 +22,9 @@ def by_hour(directory: Path, table: Table, rows: pl.DataFrame, name: Name) -> It
         table: Their table.
         rows: They have its columns.
         name: Name of the files.
+        most_hours: Hours that have files of their own; 0: any number.
     """
-    for key, own in rows.group_by(hours.of_rows(rows["at_us"]), maintain_order=True):
+    for key, own in rows.group_by(hours.of_rows(rows["at_us"], most_hours), maintain_order=True):
         buffer = io.BytesIO()
         own.select(list(table.columns)).write_parquet(buffer, compression="zstd")
         hour = key[0]

@@ -31,7 +31,7 @@ from schemas.messages.base import Message
 from schemas.sections.service import History
 from schemas.subject import Names
 from sinks.history import lock, table, view
-from sinks.history.continuity import epoch
+from sinks.history.continuity import epoch, hour
 from sinks.history.continuity.gap import EXPIRED, RECREATED, SET_BACK
 from sinks.history.market import publisher
 from sinks.history.upkeep import retention
@@ -94,6 +94,14 @@ def _create(folder: Path, settings: History) -> None:
     except OSError:
         Upkeep(folder).make_room(_confirmed(folder), settings)
         view.create(folder)
+
+
+def window(live: Live) -> Window:
+    """Return what is stored now by the current settings."""
+    now_us, history = time.time_ns() // 1000, live.current.history
+    kept_us, ahead_us = int(history.retention_seconds * 1e6), int(history.ahead_seconds * 1e6)
+    limit = history.node_messages_per_minute
+    return Window(now_us - kept_us, now_us + ahead_us, limit, kept_us, hour.MOST if limit else 0)
 
 
 def _confirmed(folder: Path) -> int:
@@ -210,7 +218,9 @@ class _Source:
         except SetBack as error:
             gap = SET_BACK
             position = await self._do(epoch.begin, folder, self._source, position, error.kept, time.time_ns() // 1000)
-        writer = await self._do(Writer, folder, self._source, position.created, info.first, self._window, position)
+        writer = await self._do(
+            Writer, folder, self._source, position.created, info.first, functools.partial(window, self._live), position
+        )
         if gap:
             self._note_gap(writer, gap)
         return writer
@@ -222,11 +232,6 @@ class _Source:
 
     async def _do(self, work: Callable[..., Result], *arguments: object) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._pool, functools.partial(work, *arguments))
-
-    def _window(self) -> Window:
-        now_us, history = time.time_ns() // 1000, self._live.current.history
-        retention, ahead = int(history.retention_seconds * 1e6), int(history.ahead_seconds * 1e6)
-        return Window(now_us - retention, now_us + ahead, history.node_messages_per_minute, retention)
 
     async def _copy(self, messages: Subscription[Message | None], writer: Writer) -> None:
         loop = asyncio.get_running_loop()

@@ -22,6 +22,7 @@ from schemas.messages.base import Message
 from sinks.history import layout, parquet
 from sinks.history import table as tables
 from sinks.history.chunk import Chunks
+from sinks.history.continuity import hour
 from sinks.history.continuity.epoch import Earlier, Position
 from sinks.history.continuity.gap import Gaps
 from sinks.history.continuity.quota import MessageQuota
@@ -39,13 +40,15 @@ LATE = Counter("spazio_history_late_rows_total", "rows refused for their time", 
 class Window(NamedTuple):
     """What is stored: times of rows in microseconds, both ends included, and messages of a node in a minute; 0: any.
 
-    `retention_us` is how long before now the earliest is; 0: it does not follow from now.
+    `retention_us` is how long before now the earliest is; 0: it does not follow from now. `hours` is how many have
+    files of their own in one write of a table; 0: any number.
     """
 
     earliest_us: int
     latest_us: int
     node_messages: int = 0
     retention_us: int = 0
+    hours: int = hour.MOST
 
 
 _ALL_TIMES = Window(-(2**63), 2**63 - 1)
@@ -265,7 +268,7 @@ class Writer:
             new = self._repeated.without(table, frame, batch.sealed_us)
             if new.height < frame.height:
                 batch.late[table.name, _REPEATED] = frame.height - new.height
-            contents += parquet.by_hour(self._directory, table, new, name)
+            contents += parquet.by_hour(self._directory, table, new, name, batch.window.hours)
         return contents
 
 

@@ -46,7 +46,7 @@ def isolated(settings: Settings, given: Collection[str]) -> Settings:
     """
     # A recording is of any time, and one shifted to now and replayed fast runs ahead of the clock. No row of it may go.
     limits = {"retention_seconds": _ANY_SECONDS, "ahead_seconds": _ANY_SECONDS, "max_bytes": 0}
-    limits["node_messages_per_minute"] = 0  # a replay is faster than its nodes were
+    limits["node_messages_per_minute"] = 0  # a replay is faster than its nodes were, and a write has rows of many hours
     if not settings.replay.speed:  # the end is not waited for longer than the rest took
         limits["flush_seconds"] = min(settings.history.flush_seconds, 1.0)
     directory = settings.history.dir if "history_dir" in given else None

@@ -5,21 +5,21 @@ from prometheus_client import Counter
 
 from sinks.history.layout import HOUR_US
 
-_MOST_HOURS = 24  # that have files of their own in one write of a table
+MOST = 24  # that have files of their own in one write of a table
 
 ODD = Counter("spazio_history_odd_rows_total", "rows of rare hours, stored in the files of another hour")
 
 
-def of_rows(at_us: pl.Series) -> pl.Series:
+def of_rows(at_us: pl.Series, most: int) -> pl.Series:
     """Return the hour of each row, by which rows are written to files.
 
-    Each file is synced, which takes time. The most frequent hours have files of their own. Rows of all others, which
-    come from wrong clocks or malicious nodes, join the newest of these.
+    Each file is synced, which takes time. The `most` frequent hours have files of their own. Rows of all others, which
+    come from wrong clocks or malicious nodes, join the newest of these. 0: every hour has a file of its own.
     """
     hours = at_us // HOUR_US
     counts = hours.value_counts(sort=True)
-    if counts.height <= _MOST_HOURS:
+    if not most or counts.height <= most:
         return hours
-    own = counts[hours.name].head(_MOST_HOURS)
-    ODD.inc(hours.len() - int(counts["count"].head(_MOST_HOURS).sum()))
+    own = counts[hours.name].head(most)
+    ODD.inc(hours.len() - int(counts["count"].head(most).sum()))
     return pl.select(pl.when(hours.is_in(own.to_list())).then(hours).otherwise(own.max()).alias(hours.name)).to_series()

@@ -8,7 +8,9 @@ from prometheus_client import Counter
 
 from bus.reading.setback import Mark
 from schemas import codec
-from sinks.history import layout, table, view
+from schemas.live import Live
+from schemas.settings import Settings
+from sinks.history import layout, service, table, view
 from sinks.history.continuity import epoch
 from sinks.history.continuity.epoch import REMEMBERED_US, Position
 from sinks.history.continuity.gap import EXPIRED, GAP_ROWS, GAP_SECONDS, MISSING, Gaps, Pace
@@ -57,6 +59,18 @@ def test_events_of_very_many_hours_cost_few_files_and_are_all_stored(tmp_path: P
     assert value(ODD) - before == 700 - 23
     assert counted(tmp_path, "SELECT count(*) FROM containers") == 710
     assert counted(tmp_path, "SELECT count(*) FROM containers WHERE node = 'n' AND hour(time) <> hour") == 0
+
+
+def test_rows_of_very_many_hours_are_all_in_their_own_where_nodes_have_no_limit(tmp_path: Path) -> None:
+    settings = Settings.model_validate(
+        {"history": {"node_messages_per_minute": 0, "retention_seconds": 86_400.0 * 36_500, "dir": str(tmp_path)}}
+    )
+    target = Writer(tmp_path, "S", CREATED, 1, lambda: service.window(Live(settings)))
+    for sequence in range(1, 49):
+        put(target, sequence, sequence * HOUR)
+    assert target.flush() == 480
+    assert counted(tmp_path, "SELECT count(*) FROM samples") == 480
+    assert counted(tmp_path, "SELECT count(*) FROM samples WHERE date <> time::DATE OR hour <> hour(time)") == 0
 
 
 def test_what_a_producer_sends_again_after_the_history_started_again_is_stored_once(tmp_path: Path) -> None:

@@ -14,8 +14,10 @@ log = logging.getLogger(__name__)
 
 _DAY_US = 24 * HOUR_US
 _NODES = "nodes"  # a row holds until the node's next one, and a node may not change for months
-# Tables in the order in which their hours go beyond a number of bytes: rows first, then roll-ups, the finest first.
-_ORDER = {each.name: rank for rank, each in enumerate(rolled.ROLLED, 1)}
+# Of these a row counts for weeks, or until the next one, and they are small: the smallest come last.
+_LASTING = ("decisions", "podfacts", "trust", _NODES)
+# Tables in the order in which their hours go beyond a number of bytes: rows, roll-ups (the finest first), and these.
+_ORDER = {name: rank for rank, name in enumerate((*rolled.BY_NAME, *_LASTING), 1)}
 
 
 def confirmed(directory: Path, now_us: int) -> int:
@@ -62,8 +64,8 @@ def _retention_seconds(table: str, settings: History) -> float:
 def limit(directory: Path, now_us: int, settings: History) -> int:
     """Remove whole hours until the files fit into `max_bytes`; returns the number of files removed.
 
-    The oldest hours of rows go first, then those of the finest roll-ups. The current hour stays, and so do rows that
-    have no roll-up yet, even if they are larger than the limit.
+    The oldest hours of rows go first, then those of the finest roll-ups, and those of states, decisions and trust
+    last. The current hour stays, and so do rows that have no roll-up yet, even if they are larger than the limit.
 
     Raises:
         OSError: An hour could not be removed; newer ones were removed in its place.

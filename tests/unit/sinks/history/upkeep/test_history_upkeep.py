@@ -184,6 +184,23 @@ def test_beyond_the_byte_limit_the_oldest_whole_hours_go_first_and_the_current_s
     assert retention.limit(tmp_path, at(5 * HOUR), History.model_validate({"max_bytes": 1, **UNROLLED})) == 2
 
 
+def test_beyond_the_byte_limit_states_of_nodes_outlast_newer_rows(tmp_path: Path) -> None:
+    target = made(tmp_path)
+    state = of_each_kind(0)["nodefacts"].model_copy(update={"at_us": at(0)})
+    append(target, NAMES.part(0, "nodefacts", "n"), 1, codec.encode(state))
+    feed(target, HOUR, 2 * HOUR)
+
+    def tables_after(max_bytes: int) -> set[str]:
+        retention.limit(tmp_path, at(9 * HOUR), History.model_validate({"max_bytes": max_bytes, **UNROLLED}))
+        return {path.parents[2].name for path, _ in layout.files(tmp_path)}
+
+    states, *rows = (path.stat().st_size for path, _ in layout.files(tmp_path))
+    assert tables_after(states + sum(rows) - 1) == {"nodes", "samples"}
+    assert seconds_of(tmp_path) == [2 * HOUR]
+    assert tables_after(states) == {"nodes"}
+    assert tables_after(1) == set()
+
+
 def test_a_few_late_rows_wait_for_an_hour_before_all_of_their_hour_is_written_again(tmp_path: Path) -> None:
     keeper, first = Upkeep(tmp_path), 10 * HOUR
     target = made(tmp_path, 0, 1)

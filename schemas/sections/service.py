@@ -129,7 +129,8 @@ class History(Section):
         le=86_400 * 366 * 100,
         json_schema_extra=RELOAD,
         description="The same for `samples_1m`, by the minute, and for the closed hours of `availability_1m` and "
-        "`cluster`. The default of a quarter serves planning. 0: none are made, and those that exist are deleted.",
+        "`cluster`. The default of a quarter serves planning. 0: none are made, and those that exist are deleted. "
+        "Rows of `nodes`, `decisions` and `trust` stay as long, if that is longer than `retention_seconds`.",
     )
     ahead_seconds: float = Field(
         3600,

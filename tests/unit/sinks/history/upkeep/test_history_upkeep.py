@@ -217,11 +217,12 @@ def test_a_few_late_rows_wait_for_an_hour_before_all_of_their_hour_is_written_ag
     assert files_after(first + HOUR + 600) == 1  # many do not wait
 
 
-def test_the_states_of_nodes_stay_as_long_as_the_longest_roll_ups(tmp_path: Path) -> None:
-    target = made(tmp_path, 0)
-    state = of_each_kind(0)["nodefacts"].model_copy(update={"at_us": at(1)})
-    append(target, NAMES.part(0, "nodefacts", "n"), 11 * HOUR, codec.encode(state))
-    target.flush()
+def test_what_counts_for_weeks_stays_as_long_as_the_longest_roll_ups(tmp_path: Path) -> None:
+    lasting = {"nodes", "decisions", "trust"}
+    for table in (*lasting, "predictions"):
+        path = layout.hour_folder(tmp_path, table, at(0)) / str(layout.Name(CREATED, 1, 1))
+        path.parent.mkdir(parents=True)
+        path.touch()
 
     def tables_after(days: int) -> set[str]:
         settings = History.model_validate(
@@ -230,6 +231,6 @@ def test_the_states_of_nodes_stay_as_long_as_the_longest_roll_ups(tmp_path: Path
         retention.drop(tmp_path, at(days * 24 * HOUR), settings)
         return {path.parents[2].name for path, _ in layout.files(tmp_path)}
 
-    assert "nodes" in tables_after(6)
-    assert "nodes" in tables_after(89)
-    assert "nodes" not in tables_after(91)
+    assert tables_after(6) == {*lasting, "predictions"}
+    assert tables_after(89) == lasting
+    assert tables_after(91) == set()

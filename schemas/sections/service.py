@@ -130,7 +130,8 @@ class History(Section):
         json_schema_extra=RELOAD,
         description="The same for `samples_1m`, by the minute, and for the closed hours of `availability_1m` and "
         "`cluster`. The default of a quarter serves planning. 0: none are made, and those that exist are deleted. "
-        "Rows of `nodes`, `decisions` and `trust` stay as long, if that is longer than `retention_seconds`.",
+        "Rows of `nodes`, `podfacts`, `decisions` and `trust` stay as long, if that is longer than "
+        "`retention_seconds`.",
     )
     ahead_seconds: float = Field(
         3600,

@@ -16,7 +16,6 @@ _DAY_US = 24 * HOUR_US
 # Of these a row counts for weeks, or holds until the next one, which may come after months. They are small: the
 # smallest come last.
 _LASTING = ("decisions", "podfacts", "trust", "nodes")
-_KEPT_LONG = frozenset(_LASTING) - {"podfacts"}
 # Tables in the order in which their hours go beyond a number of bytes: rows, roll-ups (the finest first), and these.
 _ORDER = {name: rank for rank, name in enumerate((*rolled.BY_NAME, *_LASTING), 1)}
 
@@ -58,7 +57,7 @@ def _retention_seconds(table: str, settings: History) -> float:
     made = rolled.BY_NAME.get(table)
     if made is not None:
         return made.retention_seconds(settings)
-    longest = settings.retention_1m_seconds if table in _KEPT_LONG else 0.0
+    longest = settings.retention_1m_seconds if table in _LASTING else 0.0
     return max(settings.retention_seconds, longest)
 
 

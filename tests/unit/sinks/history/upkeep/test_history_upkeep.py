@@ -218,7 +218,7 @@ def test_a_few_late_rows_wait_for_an_hour_before_all_of_their_hour_is_written_ag
 
 
 def test_what_counts_for_weeks_stays_as_long_as_the_longest_roll_ups(tmp_path: Path) -> None:
-    lasting = {"nodes", "decisions", "trust"}
+    lasting = {"nodes", "podfacts", "decisions", "trust"}
     for table in (*lasting, "predictions"):
         path = layout.hour_folder(tmp_path, table, at(0)) / str(layout.Name(CREATED, 1, 1))
         path.parent.mkdir(parents=True)

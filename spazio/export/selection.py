@@ -1,6 +1,7 @@
 """What of the history is exported: tables, a range of time, nodes."""
 
 import re
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,10 +11,12 @@ import duckdb
 from sinks.history import layout
 from sinks.history.table import TABLES
 from sinks.history.tables.rolled import ROLLED
+from sinks.history.views import present
 from sinks.period import LAST_US, Period
 
 _AGO = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_MEASURED = ("samples", "availability")  # each node has rows of at least one of them all the time
 _COLUMNS = (
     "SELECT table_name, list(column_name) FROM duckdb_columns() WHERE schema_name = 'main' AND NOT internal GROUP BY 1"
 )
@@ -75,7 +78,9 @@ def _moment(given: str, newest_us: int) -> int:
 
 
 def newest(directory: Path, connection: duckdb.DuckDBPyConnection) -> int:
-    """Return the time of the newest row in microseconds; only the newest hour is read.
+    """Return the time of the newest row in microseconds, of those that are not of the future unless most nodes are.
+
+    Only the newest hour is read, and the one before it if the newest has rows of the future.
 
     Raises:
         Unselectable: The history has no rows.
@@ -91,7 +96,18 @@ def newest(directory: Path, connection: duckdb.DuckDBPyConnection) -> int:
         for table, hour in hours
         if hour == last and table in names
     ]
-    return max((int(row[0][0]) for row in rows if row[0][0] is not None), default=last)
+    of_all = max((int(row[0][0]) for row in rows if row[0][0] is not None), default=last)
+    return of_all if of_all <= time.time_ns() // 1000 else _present(connection, {table for table, _ in hours}, of_all)
+
+
+def _present(connection: duckdb.DuckDBPyConnection, names: Iterable[str], newest_us: int) -> int:
+    """Return the newest time of nodes, of which one may have a clock that is ahead, as far as the sink accepts it."""
+    recent = Period(newest_us - 2 * layout.HOUR_US, newest_us + 1).condition()
+    measured = [f"SELECT node, at_us FROM {name} WHERE {recent}" for name in _MEASURED if name in names]  # noqa: S608
+    if not measured:
+        return newest_us
+    (row,) = connection.execute(present.newest(f"({' UNION ALL '.join(measured)})")).fetchall()
+    return newest_us if row[0] is None else int(row[0])
 
 
 def tables(connection: duckdb.DuckDBPyConnection, names: Sequence[str], nodes: Sequence[str]) -> Mapping[str, str]:

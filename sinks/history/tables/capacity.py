@@ -14,7 +14,7 @@ import polars as pl
 
 from sinks import cluster
 from sinks.history.column import Schema
-from sinks.history.views import listing
+from sinks.history.views import listing, present
 
 STEP_SECONDS = 10
 _STEP_US = STEP_SECONDS * 1_000_000
@@ -93,9 +93,9 @@ def clusters(directory: Path, rolled: str) -> str:
     """Return the statement that creates `cluster`; `rolled`: table of its closed hours, empty if it does not exist."""
     # The piece of time that is still filling would lack nodes: only what lies before the newest row's is shown.
     if not rolled:
-        last = f"(SELECT max(at_us) // {_STEP_US} * {_STEP_US} FROM availability)"  # noqa: S608
+        last = _last("availability")
         return f"CREATE VIEW cluster AS {totals('availability', f'at_us < {last}', 'date, hour, ')}"
-    last = f"(SELECT max(at_us) // {_STEP_US} * {_STEP_US} FROM fresh)"  # noqa: S608
+    last = _last("fresh")
     return f"""
 CREATE VIEW cluster AS
 WITH {listing.choice(directory, "availability", rolled)},
@@ -106,3 +106,7 @@ fresh AS NOT MATERIALIZED (
 UNION ALL BY NAME
 SELECT * FROM {rolled} JOIN closed USING (date, hour)
 """  # noqa: S608 # numbers and names of our own, and quoted paths
+
+
+def _last(rows: str) -> str:
+    return f"(SELECT at_us // {_STEP_US} * {_STEP_US} FROM ({present.newest(rows)}))"  # noqa: S608 # as above

@@ -1,18 +1,19 @@
 """Views of nodes: the newest row of each, and availability by the minute.
 
-`node_now` has every node of the last day that was recorded, with the age of its row against the newest row of all, so
-that it says the same of a history that was copied or replayed; `class_now` has the classes of these rows. Both look for
-the last minute of each node first: in the roll-up, and in the rows of hours that have none. Then they read the hours in
-which a node has its last minute, which is one hour as long as no node has left. `availability_1m` keeps the least room
-of a minute beside the mean, since a mean hides the second in which nothing fitted. Closed hours come from their
-roll-up; an hour with a file that has none, as the current one, and one with rows that came late, comes from its rows.
+`node_now` has every node of the last day that was recorded, with the age of its row against the newest row of all that
+is not of the future, so that it says the same of a history that was copied or replayed; `class_now` has the classes of
+these rows. Both look for the last minute of each node first: in the roll-up, and in the rows of hours that have none.
+Then they read the hours in which a node has its last minute, which is one hour as long as no node has left.
+`availability_1m` keeps the least room of a minute beside the mean, since a mean hides the second in which nothing
+fitted. Closed hours come from their roll-up; an hour with a file that has none, as the current one, and one with rows
+that came late, comes from its rows.
 """
 
 from pathlib import Path
 
 from sinks.history.tables import capacity
 from sinks.history.tables.rolled import MINUTE_COLUMNS, MINUTES
-from sinks.history.views import listing
+from sinks.history.views import listing, present
 
 # What the views read besides the columns of the first version.
 COLUMNS = frozenset({"cpu_used", "cpu_saturation", "usage_memory"})
@@ -26,7 +27,7 @@ def now(directory: Path, *, rolled: bool) -> str:
     return f"""
 CREATE VIEW node_now AS
 WITH {_latest(directory, rolled=rolled)}
-SELECT node, first(time) AS time, (any_value(newest.at_us) - any_value(latest.at_us)) / 1e6 AS age_seconds,
+SELECT node, first(time) AS time, greatest(0, any_value(newest.at_us) - any_value(latest.at_us)) / 1e6 AS age_seconds,
     first(available) AS available, first(lower) AS lower, first(upper) AS upper, first(binding) AS binding,
     first(pods) AS pods, first(cpu_used) AS cpu_used, first(cpu_saturation) AS cpu_saturation,
     first(usage_memory) AS usage_memory
@@ -49,7 +50,7 @@ def classes(directory: Path, *, rolled: bool) -> str:
 
 
 def _latest(directory: Path, *, rolled: bool) -> str:
-    """Return tables for `WITH`: `latest`, the time of each node's newest row, and `newest`, that of the newest of all.
+    """Return tables for `WITH`: `latest`, the time of each node's newest row, and `newest`, that of `present.newest`.
 
     `latest` goes back a day and a minute.
     """
@@ -67,7 +68,7 @@ pieces AS (
     GROUP BY node HAVING begin_us > (SELECT max(at_us) FROM pieces) - {_DAY_US + _MINUTE_US}
 ), latest AS (
     {_PIECE} availability JOIN begun USING (node, date, hour) WHERE at_us >= begin_us GROUP BY ALL
-), newest AS (SELECT max(at_us) AS at_us FROM latest)"""  # noqa: S608 # names of our own, and quoted paths
+), newest AS ({present.newest("latest")})"""  # noqa: S608 # names of our own, and quoted paths
 
 
 def minutes(directory: Path, *, rolled: bool) -> str:

@@ -1,5 +1,6 @@
 """The views of nodes, on rows worked by hand."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from schemas.sections.service import History
 from sinks.history import view
 from sinks.history.upkeep.upkeep import Upkeep
 from sinks.history.writer import Writer
+from spazio.export import selection
 from tests.support.extender.placement import report
 from tests.support.history import append
 from tests.support.processors.telemetry import NAMES
@@ -85,6 +87,37 @@ def test_what_is_now_is_the_same_before_and_after_hours_have_their_roll_up(tmp_p
     with view.connect(tmp_path) as connection:
         assert connection.execute("SELECT count(*) FROM availability_minutes").fetchall() == [(3,)]
     assert answers() == before
+
+
+def ahead(folder: Path, seconds: dict[str, int]) -> dict[str, float]:
+    """Record two reports of each node, five seconds apart, by clocks that are so far ahead; return ages by node."""
+    step_us, folder = time.time_ns() // 10_000_000_000 * 10_000_000, folder / "-".join(seconds)
+    target = Writer(folder, "S", "20261121T063000123456Z", 1)
+    rows = [(name, more - before) for before in (5, 0) for name, more in seconds.items()]
+    free = {"cpu": 1.0, "memory": 1.0}
+    for sequence, (name, second) in enumerate(rows, 1):
+        message = report(name, step_us + second * 1_000_000, 4.0, classes={"shop/web": (3.0, 0.25)}, free=free)
+        append(target, NAMES.part(0, "availability", name), sequence, codec.encode(message))
+    target.flush()
+    view.create(folder)
+    with view.connect(folder, restricted=True) as connection:
+        return dict(connection.execute("SELECT node, age_seconds FROM node_now").fetchall())
+
+
+def test_a_node_whose_clock_is_ahead_makes_no_other_old(tmp_path: Path) -> None:
+    assert ahead(tmp_path, {"a": 0, "b": -2, "ahead": 3000}) == {"a": 0.0, "b": 2.0, "ahead": 0.0}
+    with view.connect(tmp_path / "a-b-ahead") as connection:
+        (newest,) = connection.execute("SELECT nodes FROM cluster QUALIFY time = max(time) OVER ()").fetchall()
+        period = selection.parse("30s", None, selection.newest(tmp_path / "a-b-ahead", connection))
+    assert newest == (2,)
+    assert abs(period.to_us - time.time_ns() // 1000) < 60_000_000
+
+
+def test_a_replay_that_has_run_ahead_of_the_clock_counts_from_its_newest_row(tmp_path: Path) -> None:
+    assert ahead(tmp_path, {"a": 7200, "b": 7198, "gone": -20}) == {"a": 0.0, "b": 2.0, "gone": 7220.0}
+    with view.connect(tmp_path / "a-b-gone") as connection:
+        newest_us = selection.newest(tmp_path / "a-b-gone", connection)
+    assert newest_us > time.time_ns() // 1000 + 7_000_000_000
 
 
 def test_recent_hours_are_the_two_newest_and_keep_other_files_closed(tmp_path: Path) -> None:

@@ -36,6 +36,10 @@ class Busy(ValueError):
     """Another process writes this backup."""
 
 
+class Unnameable(ValueError):
+    """A backup has no such names of files; the message says what to do."""
+
+
 class Entry(NamedTuple):
     """Size in bytes and SHA-256 of one entry."""
 
@@ -90,11 +94,14 @@ class Writer:
         """Append the rest of an open file as an entry.
 
         Raises:
-            ValueError: The name is not one that a reader accepts.
+            Unnameable: The name is not one that a reader accepts.
             OSError: The disk is full, or the file became shorter meanwhile.
         """
         if not _NAME.fullmatch(name):
-            raise ValueError(f"entry name {name!r} is not a plain relative path")
+            raise Unnameable(
+                f"{name!r} cannot be in a backup, whose names have letters, digits and . _ = - only; "
+                "rename the file, or move it elsewhere"
+            )
         size = os.fstat(source.fileno()).st_size - source.tell()
         header = tarfile.TarInfo(name)
         header.size, header.mode = size, 0o600

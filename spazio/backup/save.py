@@ -38,6 +38,9 @@ _KEPT = ("ids.key", "containers.*.json")
 _LEFT_OUT = {"data_dir", "history_dir", "nats_url", "nats_credentials", "nats_ca", "nats_cert", "nats_key"}
 
 
+_REASONS = (archive.Busy, archive.Unnameable, history.Unsteady)
+
+
 class Refused(Exception):
     """The backup cannot be made; the message gives the reason and a remedy."""
 
@@ -52,7 +55,7 @@ def run(settings: Settings, target: Path) -> int:
     try:
         path = _file(target)
         asyncio.run(_save(settings, path))
-    except (Refused, archive.Busy, history.Unsteady, latest.Unreachable, errors.BusError, TimeoutError) as error:
+    except (Refused, *_REASONS, latest.Unreachable, errors.BusError, TimeoutError) as error:
         clean.complain(f"{str(error) or 'the server does not answer'}; nothing was written")
         return 1
     except OSError as error:

@@ -61,3 +61,12 @@ async def test_a_backup_of_another_machines_server_has_nothing_of_this_machine_t
         assert ("no history" in done.stdout) == (not files)
         with tarfile.open(tmp_path / "b.tar") as backup:
             assert len([name for name in backup.getnames() if name.endswith("operator.nk")]) == files
+    (own / "credentials" / "operator.nk~").write_text("of an editor")
+    command[-1] = str(tmp_path / "c.tar")
+    done = await asyncio.to_thread(
+        subprocess.run, [*command, *more], env=environ, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    assert "'credentials/operator.nk~' cannot be in a backup" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not {"c.tar", "c.tar.partial"} & names(tmp_path)

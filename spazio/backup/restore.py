@@ -88,7 +88,7 @@ async def _to_folder(settings: Settings, backup: Reader, force: bool) -> None:
     needed = settings.data.min_free_bytes + 2 * sum(entry.bytes for entry in backup.entries.values())
     with data_folder.own(folder, needed):
         staged = _Staged(settings, backup, force)
-        with staged.cleared():
+        with staged.cleared(), _unwritten(settings.history_dir):
             streams = Streams(backup, settings.nats)
             async with server.running(staged.folder / _SERVER, streams.room + _BUCKETS_BYTES) as url:
                 own = _of_own_server(settings, url)

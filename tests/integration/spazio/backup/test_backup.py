@@ -20,7 +20,7 @@ from schemas import settings as all_settings
 from schemas.messages.base import Message
 from schemas.settings import Settings
 from schemas.subject import Names
-from sinks.history import view
+from sinks.history import lock, view
 from tests.integration.processors.test_engine import aggregated, caught_up, everything, running
 from tests.support import powerless
 from tests.support.processors import telemetry
@@ -261,8 +261,13 @@ async def test_a_damaged_backup_changes_nothing_and_data_are_replaced_only_on_re
         assert reason in answer.stderr
         assert names(other.data.dir) <= {"history", "lock"}
         assert names(other.history_dir) == {"samples"}
+    with lock.exclusive(other.history_dir):
+        answer = await asyncio.to_thread(spazio, other, "restore", str(backup), "--force")
+    assert answer.returncode == 1
+    assert f"writes history into {other.history_dir} already" in answer.stderr
+    assert names(other.history_dir) == {"samples", lock.FILE}
     answer = await asyncio.to_thread(spazio, other, "restore", str(backup), "--force")
     assert answer.returncode == 0, answer.stderr
     assert samples(other) == rows(range(3))
-    assert names(only(other.data.dir, "history.before-*")) == {"samples"}
+    assert names(only(other.data.dir, "history.before-*")) == {"samples", lock.FILE}
     assert not [name for name in names(other.data.dir) if name.startswith(".")]

@@ -1,7 +1,7 @@
 """Rows of DuckDB as a file: Parquet, CSV with a heading, or JSON with one object a line.
 
 DuckDB writes the file itself, so rows beyond the memory pass through. CSV has no lists, so lists, maps and structs are
-JSON text there. JSON has no numbers that are not finite, so those are null in it.
+JSON text there. JSON has no numbers that are not finite, so those are null in it, also within lists, maps and structs.
 """
 
 import contextlib
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 import duckdb
+from duckdb.sqltypes import DuckDBPyType
 
 from sinks.history import layout
 
@@ -39,16 +40,11 @@ def write(rows: duckdb.DuckDBPyRelation, path: Path, form: Form) -> int:
         OSError: The file cannot be written.
         duckdb.Error: The rows cannot be computed.
     """
-    columns = [(name, kind.id) for name, kind in zip(rows.columns, rows.types, strict=True)]
-    replaced = {
-        "csv": [(name, f"to_json({_name(name)})") for name, kind in columns if kind in _NESTED],
-        "json": [
-            (name, f"CASE WHEN isfinite({_name(name)}) THEN {_name(name)} END")
-            for name, kind in columns
-            if kind in _FLOATING
-        ],
-    }.get(form)
-    listed = ", ".join(f"{expression} AS {_name(name)}" for name, expression in replaced or ())
+    columns = list(zip(rows.columns, rows.types, strict=True))
+    finite = {name: expression for name, kind in columns if (expression := _finite(_name(name), kind))}
+    nested = {name: finite.get(name, _name(name)) for name, kind in columns if kind.id in _NESTED}
+    replaced = {"csv": {name: f"to_json({value})" for name, value in nested.items()}, "json": finite}.get(form, {})
+    listed = ", ".join(f"{expression} AS {_name(name)}" for name, expression in replaced.items())
     chosen = f"* REPLACE ({listed})" if listed else "*"
     copy = f"COPY (SELECT {chosen} FROM exported) TO {layout.quoted(str(path))} ({_OPTIONS[form]})"  # noqa: S608 # quoted
     try:
@@ -86,3 +82,27 @@ def replacing(path: Path) -> Iterator[Path]:
 
 def _name(column: str) -> str:
     return '"' + column.replace('"', '""') + '"'
+
+
+def _finite(value: str, kind: DuckDBPyType, depth: int = 0) -> str | None:
+    """Return an expression for a value in which numbers that are not finite are null; None: it has no such numbers."""
+    each = f"each_{depth}"
+    if kind.id in _FLOATING:
+        return f"CASE WHEN isfinite({value}) THEN {value} END"
+    if kind.id in ("list", "array"):
+        inner = _finite(each, _children(kind)[0][1], depth + 1)
+        return inner and f"list_transform({value}, lambda {each}: {inner})"
+    if kind.id == "map":
+        inner = _finite(f"{each}.value", _children(kind)[1][1], depth + 1)
+        pair = f"struct_pack(key := {each}.key, value := {inner})"
+        return inner and f"map_from_entries(list_transform(map_entries({value}), lambda {each}: {pair}))"
+    if kind.id == "struct":
+        fields = {name: (f"struct_extract({value}, {layout.quoted(name)})", of) for name, of in _children(kind)}
+        finite = {name: _finite(*field, depth) for name, field in fields.items()}
+        packed = ", ".join(f"{_name(name)} := {finite[name] or fields[name][0]}" for name in fields)
+        return f"CASE WHEN {value} IS NOT NULL THEN struct_pack({packed}) END" if any(finite.values()) else None
+    return None
+
+
+def _children(kind: DuckDBPyType) -> list[tuple[str, DuckDBPyType]]:
+    return [(name, child) for name, child in kind.children if isinstance(child, DuckDBPyType)]

@@ -1,5 +1,7 @@
 """`spazio export` as a program would use it: files of tables, of a range, of nodes, of a query."""
 
+import csv
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +13,7 @@ from schemas import codec
 from sinks.history import view
 from sinks.history.writer import Writer
 from spazio import cli
-from spazio.export import selection
+from spazio.export import file, selection
 from tests.support.history import append
 from tests.support.processors.telemetry import NAMES, block, stored
 from tests.support.processors.workload import of_each_kind
@@ -126,6 +128,25 @@ def test_the_rows_of_a_query_become_a_file_of_the_format_of_its_name(spazio: Spa
     assert json.loads(lines[0]) | {"node": ""} == {"node": "", "n": 600, "nan": None, "infinite": None}
     assert spazio(tmp_path / "rows", "--query", "PIVOT samples ON node USING count(*)", "--format", "parquet") == 0
     assert duckdb.connect().execute(f"SELECT n, n2 FROM read_parquet('{tmp_path}/rows')").fetchall()
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_json_has_no_numbers_that_are_not_finite_however_deep_they_are(tmp_path: Path, form: file.Form) -> None:
+    query = """
+        SELECT [[1.5, 'NaN'::DOUBLE], NULL] AS lists, {'it''s': 'inf'::FLOAT, 'b': {'c': 'x'}} AS structs,
+            MAP {'k': {'v': ['-inf'::DOUBLE]}} AS maps, [2.5, 'inf'::DOUBLE]::DOUBLE[2] AS arrays,
+            NULL::STRUCT(a DOUBLE) AS missing, ['NaN'] AS texts
+    """
+    with duckdb.connect() as connection:
+        assert file.write(connection.sql(query), tmp_path / "out", form) == 1
+    content = (tmp_path / "out").read_text()
+    cells = next(csv.DictReader(io.StringIO(content))) if form == "csv" else {}
+    texts = [text or "null" for text in cells.values()] or [content]
+    answers = [json.loads(text, parse_constant=pytest.fail) for text in texts]
+    if form == "json":
+        answers = list(answers[0].values())
+    deep = {"k": {"v": [None]}}
+    assert answers == [[[1.5, None], None], {"it's": None, "b": {"c": "x"}}, deep, [2.5, None], None, ["NaN"]]
 
 
 @pytest.mark.slow

@@ -10,6 +10,10 @@ from sinks.history import layout, view
 _ATTEMPTS = 5
 
 
+class _Merged(OSError):
+    """A file has rows before and behind a cursor that was read before it was merged."""
+
+
 def made(directory: Path, target: Path) -> Path:
     """Return a folder with the committed files of a history, each row once; links where the file system has them.
 
@@ -28,7 +32,7 @@ def made(directory: Path, target: Path) -> Path:
             for path in _files(directory):
                 _link(path, target / path.relative_to(directory))
             break
-        except FileNotFoundError:  # merged since it was listed
+        except (FileNotFoundError, _Merged):  # merged since the files were listed, or since the cursors were read
             if attempt == _ATTEMPTS:
                 raise
     return target
@@ -39,7 +43,10 @@ def _files(directory: Path) -> Iterator[Path]:
     committed = layout.committed(directory)
     for folder in sorted({path.parent for path, _ in layout.files(directory)}):
         for files in layout.by_stream(folder).values():
-            final = [each for each in files if each[1].last <= committed.get(each[1].created, each[1].last)]
+            final = [each for each in files if each[1].first <= committed.get(each[1].created, each[1].first)]
+            for path, name in final:
+                if name.last > committed.get(name.created, name.last):
+                    raise _Merged(f"{path} was merged while it was copied; run the command again")
             yield from layout.uncontained(final)
     yield from directory.glob(str(layout.stand_in(Path(), "*")))
 

@@ -179,3 +179,32 @@ def test_files_of_other_tables_are_no_samples(tmp_path: Path) -> None:
     for files in ((samples, pods), (pods,)):
         with pytest.raises(Unmapped, match=r"pods.parquet: has usage of pods, and no samples of nodes; leave that"):
             read(*files, folder=tmp_path)
+
+
+def test_a_history_that_is_merged_after_its_cursors_were_read_is_copied_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, read_cursors = tmp_path / "history", layout.committed
+    view.create(folder)
+    created = "20260102T000000000000Z"
+    target = Writer(folder, "T", created, 1)
+
+    def write(second: int) -> None:
+        subject, payload = stored(telemetry.block("n", second))
+        append(target, subject, second + 1, payload)
+        target.flush()
+
+    def committed(directory: Path) -> dict[str, int]:
+        cursors = read_cursors(directory)
+        monkeypatch.setattr(layout, "committed", read_cursors)
+        write(3)
+        for hour in {path.parent for path, _ in layout.files(folder)}:
+            merge.merge(hour, layout.by_stream(hour)[created])
+            layout.remove_contained(hour)
+        return cursors
+
+    for second in range(3):
+        write(second)
+    monkeypatch.setattr(layout, "committed", committed)
+    copied = frozen.made(folder, tmp_path / "present")
+    assert [message.kind for message in read(copied, folder=tmp_path)] == ["samples"] * 4

@@ -169,8 +169,8 @@ def test_a_pod_of_more_threads_than_cores_slows_down_others_as_much_as_all_cores
 @pytest.mark.parametrize(("used", "expected"), [(3.4, "soaking"), (2.7, "serving")])
 def test_a_pod_that_wants_all_cpus_beside_services_is_no_service(used: float, expected: str) -> None:
     services = alike(4, "web", cpu_cores=(CPUS - REST - used) / 4, cpu_pressure=0.02, threads=0.02)
-    one = alike(1, cpu_cores=used, cpu_pressure=0.8, threads=0.8)  # 4.2 or 3.5 in all
-    assert kind(reports(lambda second: services(second) + one(second))[-1]) == expected
+    greedy = alike(1, cpu_cores=used, cpu_pressure=0.8, threads=0.8)  # 4.2 or 3.5 in all
+    assert kind(reports(lambda second: services(second) + greedy(second))[-1]) == expected
 
 
 @pytest.mark.slow

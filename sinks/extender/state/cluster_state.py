@@ -21,7 +21,7 @@ from schemas.messages.prediction import Prediction
 from schemas.settings import Settings
 from sinks.extender.candidate import Array, Candidates, Mask, Pod
 from sinks.extender.state import pods as pod_sums
-from sinks.extender.state.class_capacity import ClassCapacities, admitting_first
+from sinks.extender.state.class_capacity import ClassCapacities, admitting_first, evident
 from sinks.extender.state.market import Market
 from sinks.extender.state.pods import Pods, Terms
 from sinks.extender.state.reservations import ReservationTable
@@ -246,6 +246,8 @@ class ClusterState:
         mean = self.rows["room"][rows]
         others = [mean, mean, np.zeros(len(rows))] if estimated.all() or self._always_mean else self._unknown(pod, rows)
         room, sure, assumed = (np.where(estimated, own, other) for own, other in zip(reported, others, strict=True))
+        if not self._always_mean:
+            sure = np.where(estimated, evident(sure, assumed), sure)
         sure = admitting_first(room, sure, assumed > MOSTLY_ASSUMED, pods, self.rows["usage"][rows])
         if not estimated.all() and self._classes.is_measured(pod.workload) and self.pods.is_seen(pod.workload, now_us):
             assumed = np.where(estimated, assumed, 0.0)

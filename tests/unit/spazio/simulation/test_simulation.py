@@ -124,6 +124,15 @@ def test_spazio_holds_the_policy_where_requests_say_nothing() -> None:
     assert figures["spazio"]["unfinished"] == 0
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "seed"), [("morning-herd", 7), ("noisy-neighbour", 8)])
+def test_the_best_of_many_nodes_with_little_evidence_gets_no_more_than_it_can_bear(name: str, seed: int) -> None:
+    wanted = scenario.load(name)
+    figures = outcome.of(asyncio.run(engine.run(wanted, "spazio", seed)), wanted)
+    assert figures["over_node_seconds"] == 0
+    assert figures["unfinished"] == 0
+
+
 def test_it_is_the_product_that_folds_and_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without telemetry, the extender lets everything pass, and says so; with it, nothing is beyond the policy."""
     heavy = made(pods=[{"name": "p", "count": 60, "per_second": 4, "work": 6}])

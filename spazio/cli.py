@@ -186,6 +186,8 @@ def backtest(
     from spazio import backtest as command
 
     try:
+        if hours and train is None:
+            raise ValueError("--hours goes with --train: name a recording of other days that peers are tuned on")
         if train is not None:
             print(clean.lines(command.roll(file, train, out, learned, hours=hours, machines=machines, seed=seed)))
             return 0

@@ -197,15 +197,16 @@ def test_the_command_takes_two_recordings_and_refuses_one_of_another_form(tmp_pa
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("--hours", "6", "--hours", "24"), "flat.parquet has no whole horizon of 6, 24 h: give a shorter --hours"),
-        (("--hours", "1", "--learned", "l.npz"), "--learned l.npz does not go with --train"),
+        (("--train", "{path}", "--hours", "6", "--hours", "24"), "flat.parquet has no whole horizon of 6, 24 h: give a shorter --hours"),
+        (("--train", "{path}", "--hours", "1", "--learned", "l.npz"), "--learned l.npz does not go with --train"),
+        (("--hours", "1"), "--hours goes with --train"),
     ],
 )
 def test_the_command_writes_nothing_where_it_has_nothing_to_compare(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], reason: str
 ) -> None:
     path, out = write(tmp_path / "flat.parquet", np.full((60, 4), 0.2), np.ones(4)), tmp_path / "out"
-    whole = ["backtest", str(path), "--machines", "2", "--out", str(out), "--train", str(path), *words]
+    whole = ["backtest", str(path), "--machines", "2", "--out", str(out), *(word.format(path=path) for word in words)]
     assert meant(cli.app, whole)(whole, standalone_mode=False) == 2
     assert reason in capsys.readouterr().err
     assert not out.exists()

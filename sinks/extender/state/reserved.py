@@ -64,7 +64,11 @@ class Reserved:
         """
         total, unreported = np.zeros(len(rows)), np.zeros(len(rows))
         for kind, column in self.columns():
-            taken = column[rows] if kind == workload else column[rows] * self._classes.worth(workload, kind, rows)
+            taken = column[rows]
+            if not taken.any():  # most kinds, where a node or two are asked about
+                continue
+            if kind != workload:
+                taken = taken * self._classes.worth(workload, kind, rows)
             if kind == MEAN:
                 unreported = taken
             else:

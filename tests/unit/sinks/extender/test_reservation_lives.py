@@ -16,8 +16,8 @@ class Life(RuleBasedStateMachine):
     """Pods are asked about, bound, started, reported and deleted in any order, on two replicas.
 
     The oracle counts a pod on a node from its decision until it lapses, or from its bind until a report covers it; what
-    is given away never exceeds the room that was reported. A replica may refuse a pod for the sake of a decision that the
-    other has revised, until it hears of that.
+    is given away never exceeds the room that was reported. A replica may refuse a pod for the sake of a decision that
+    the other has revised, until it hears of that.
     """
 
     def __init__(self) -> None:

@@ -185,9 +185,10 @@ def backtest(
     """Compare peak predictors with the usage that followed, on recordings."""
     from spazio import backtest as command
 
+    if hours and train is None:
+        clean.complain(ValueError("--hours goes with --train: name a recording of other days that peers are tuned on"))
+        return 2
     try:
-        if hours and train is None:
-            raise ValueError("--hours goes with --train: name a recording of other days that peers are tuned on")
         if train is not None:
             print(clean.lines(command.roll(file, train, out, learned, hours=hours, machines=machines, seed=seed)))
             return 0

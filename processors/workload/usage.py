@@ -17,14 +17,13 @@ CPU, MEMORY = 0, 1
 
 _ABSENT_SECONDS = 10.0  # without any pod: what comes then may be of another kind
 _OUTSTANDING, _SLIGHT_CORES = 3.0, 0.05
-_WHOLE_SECONDS = 2  # its last second was whole
-_STARTING_SECONDS = 3  # what a pod uses while it starts is not what it takes
-_YOUNG_SECONDS = 20  # and perhaps not for longer: see `classes`
+# Its last second was whole; what a pod uses while it starts is not what it takes, or for longer: see `classes`.
+_WHOLE_SECONDS, _STARTING_SECONDS, _YOUNG_SECONDS = 2, 3, 20
 _PULLED_SECONDS = 300  # for which a pod may be known before its first container runs
 _HELD_BACK, _AWAKE = 0.2, 0.9  # share of time that a quota keeps a pod waiting; cores used and waited for
 _AT_QUOTA = 0.9  # of the most that such a pod of its class used: a second may have a period of the quota more or less
-_NEVER_SLEPT = (0.97, 1.01)  # cores used and waited for; both are measured, but not at the same instant
-_NEVER_SLEPT_WITH_STEAL = 0.6
+_BOUNDED = 0.5  # of the evidence for a quota
+_NEVER_SLEPT, _WITH_STEAL = (0.97, 1.01), 0.6  # cores used and waited for, which are not measured at the same instant
 
 
 class Usage(NamedTuple):
@@ -50,11 +49,11 @@ class Usage(NamedTuple):
         rest: (nodes, resources) cores and bytes of everything that is in no pod; NaN: not known.
         cached: (nodes,) bytes of pods' working sets beyond what the node has in use.
         ceiling: (nodes, slots) most cores that a pod has used which its quota held back.
+        quota: (nodes, slots) how much quotas bounded what pods used before, as `classes.State`.
         amount: (nodes, resources) cores and bytes that pods may have.
         cores: (nodes,) CPUs.
         aged: (nodes,) True: the agent says for how long pods run.
-        at_us: (nodes,) when it was read.
-        span: (nodes,) seconds that it covers.
+        at_us, span: (nodes,) when it was read, and the seconds that it covers.
         gap: (nodes,) seconds since the block before; very many: there was none.
     """
 
@@ -76,6 +75,7 @@ class Usage(NamedTuple):
     rest: Array
     cached: Array
     ceiling: Array
+    quota: Array
     amount: Array
     cores: Array
     aged: NDArray[np.bool_]
@@ -91,7 +91,7 @@ class Pods(NamedTuple):
         block: (pods,) number of its block.
         cores, memory: (pods,) cores and bytes that it uses; NaN: not known.
         stalled: (pods,) how much it waited for a CPU, compared with the other pods of its block.
-        held: (pods,) its quota holds it back, and it hardly sleeps.
+        held: (pods,) cores that it uses and waits for where its quota keeps it waiting, at least; elsewhere 0.
         blocked: (pods,) share of time that one of its threads waited for I/O; NaN: not known.
         age: (pods,) seconds for which it runs.
         pressure: (blocks,) `stalled` is made of pressures; else of CPU use.
@@ -103,7 +103,7 @@ class Pods(NamedTuple):
     cores: Array
     memory: Array
     stalled: Array
-    held: NDArray[np.bool_]
+    held: Array
     blocked: Array
     age: Array
     pressure: NDArray[np.bool_]
@@ -118,8 +118,8 @@ def pods_of(blocks: Sequence[PodUsageBlock]) -> Pods:
     What its own quota makes it wait is not counted. Where the kernel has no pressure per control group, pods and the
     rest of the system are taken to stall as much as they run.
 
-    A service may use half of its quota and wait for it in a third of its time, for each of its requests may need more
-    at once; in the rest of the time it sleeps, and what it uses differs from second to second (`add_up`).
+    A service may use half of its quota and wait for it in a third of its time, for a request may need more at once; it
+    sleeps in the rest, and what it uses differs from second to second (`add_up`).
     """
     sizes = [len(block.pods) for block in blocks]
     block = np.repeat(np.arange(len(blocks)), sizes)
@@ -143,7 +143,7 @@ def pods_of(blocks: Sequence[PodUsageBlock]) -> Pods:
         cores=cores,
         memory=memory,
         stalled=stalled,
-        held=(quota > _HELD_BACK) & (running + np.maximum(quota, np.nan_to_num(pressed)) >= _AWAKE),
+        held=np.where(quota > _HELD_BACK, running + np.maximum(quota, np.nan_to_num(pressed)), 0.0),
         blocked=column(each.io_pressure for each in blocks),
         age=ages,
         pressure=pressure,
@@ -158,6 +158,7 @@ class Beside(NamedTuple):
     rest: Array
     cached: Array
     ceiling: Array
+    quota: Array
     amount: Array
     cores: Array
     aged: NDArray[np.bool_]
@@ -198,14 +199,12 @@ def add_up(
     nodes = len(beside.cores)
     measured, sized = ~np.isnan(pods.cores), ~np.isnan(pods.memory)
     whole = measured & (pods.age >= _WHOLE_SECONDS)
-    begun = whole & (pods.age < _STARTING_SECONDS)
-    older = whole & ~begun
+    begun, older = whole & (pods.age < _STARTING_SECONDS), whole & (pods.age >= _STARTING_SECONDS)
     awake = pods.cores + pods.stalled
-    with_steal = whole & (awake >= _NEVER_SLEPT_WITH_STEAL) & (awake <= _NEVER_SLEPT[1]) & pods.pressure[pods.block]
+    with_steal = whole & (awake >= _WITH_STEAL) & (awake <= _NEVER_SLEPT[1]) & pods.pressure[pods.block]
     busy = with_steal & (awake >= _NEVER_SLEPT[0])
-    flat = np.where(slot >= 0, pods.block * slots + slot, nodes * slots)
-    ceiling, held = _at_quota(pods, flat, beside.ceiling)
-    watched, marks = older & ~np.isnan(pods.blocked), (held, busy, with_steal)
+    flat, watched = np.where(slot >= 0, pods.block * slots + slot, nodes * slots), older & ~np.isnan(pods.blocked)
+    ceiling, held = _at_quota(pods, flat, beside)
     # A container that runs again is of a pod that is old.
     fresh = ~beside.aged[pods.block] | (pods.age < _PULLED_SECONDS + beside.gap[pods.block])
     totals = _Totals(flat, nodes, slots)
@@ -219,8 +218,8 @@ def add_up(
         held=totals.of(whole & held),
         busy=totals.of(busy),
         busy_with_steal=totals.of(with_steal),
-        starting=totals.parts(begun, pods, *marks),
-        young=totals.parts(older & (pods.age < _YOUNG_SECONDS), pods, *marks),
+        starting=totals.parts(begun, pods, held, busy, with_steal),
+        young=totals.parts(older & (pods.age < _YOUNG_SECONDS), pods, held, busy, with_steal),
         brief=totals.parts(measured & ~whole, pods),
         blocked=totals.of(watched, pods.blocked),
         watched=totals.of(watched),
@@ -230,14 +229,16 @@ def add_up(
     )
 
 
-def _at_quota(pods: Pods, flat: NDArray[np.intp], before: Array) -> tuple[Array, NDArray[np.bool_]]:
-    """Return `Usage.ceiling`, which was `before`, and which pods (pods,) use that; `flat` (pods,) says where.
+def _at_quota(pods: Pods, flat: NDArray[np.intp], beside: Beside) -> tuple[Array, NDArray[np.bool_]]:
+    """Return `Usage.ceiling` after a block, and which pods (pods,) a quota holds back; `flat` (pods,) says where.
 
     What a quota holds back all the time uses as much as it allows in each second, which no pod of the class exceeds.
+    That it hardly sleeps is seen while others leave it a CPU: what it waits for on several is not measured in full.
     """
-    ceiling = np.append(before, np.inf)
-    np.fmax.at(ceiling, flat, np.where(pods.held, pods.cores, 0.0))
-    return ceiling[:-1].reshape(before.shape), pods.held & (pods.cores >= _AT_QUOTA * ceiling[flat])
+    ceiling, bounded = np.append(beside.ceiling, np.inf), np.append(beside.quota > _BOUNDED, False)
+    held = (pods.held >= _AWAKE) | ((pods.held > 0) & bounded[flat])
+    np.fmax.at(ceiling, flat, np.where(held, pods.cores, 0.0))
+    return ceiling[:-1].reshape(beside.ceiling.shape), held & (pods.cores >= _AT_QUOTA * ceiling[flat])
 
 
 def _sums(at: NDArray[np.intp], values: Array, count: int) -> Array:
@@ -270,8 +271,7 @@ def settled(demand: level.State, usage: Usage, evident: NDArray[np.bool_]) -> Us
 
 def _without(usage: Usage, some: Array, where: NDArray[np.bool_]) -> Usage:
     """Return the block without some pods (nodes, slots, 6) of the classes where that is so."""
-    left = np.where(where, 1.0, 0.0)[..., None] * some
-    if not left.any():
+    if not (left := np.where(where, 1.0, 0.0)[..., None] * some).any():
         return usage
     number, cores, waiting, held, busy, with_steal = np.moveaxis(left, -1, 0)
     counted, used = usage.counted.copy(), usage.used.copy()

@@ -84,13 +84,13 @@ class Workloads:
         pods = usage.pods_of(blocks)
         rest = np.array([(each.system_cpu_cores, each.system_memory_bytes) for each in blocks], dtype=np.float64)
         everything = np.stack((nodes.running, nodes.level.mean[:, 1] * nodes.amount[:, 1]), axis=1)
-        left = np.maximum(everything - pods.used, 0.0)
         slot = np.concatenate([self._placed(row, tally) for row, tally in zip(rows.tolist(), tallies, strict=True)])
         at_us = np.array([tally.at_us for tally in tallies], dtype=np.int64)
         beside = usage.Beside(
-            rest=np.where(np.isnan(rest), left, rest),
+            rest=np.where(np.isnan(rest), np.maximum(everything - pods.used, 0.0), rest),
             cached=np.maximum(pods.used[:, 1] - everything[:, 1], 0.0),
             ceiling=self._state.ceiling[rows],
+            quota=self._state.quota[rows],
             amount=nodes.amount,
             cores=nodes.cores,
             aged=np.array([each.ages is not None for each in blocks]),

@@ -218,7 +218,9 @@ def test_of_pods_that_declare_different_kinds_most_decide_and_ties_are_serving()
         """Return what the pods of the only class declare together: 1, 0, or NaN for nothing."""
         ones, grouping = np.ones(1), facts.group(block)
         table = np.ones((1, 2))
-        beside = usages.Beside(table, ones, table[:, :1], table, ones, ones > 0, np.ones(1, np.int64), ones, ones)
+        beside = usages.Beside(
+            table, ones, table[:, :1], table[:, :1], table, ones, ones > 0, np.ones(1, np.int64), ones, ones
+        )
         sums = usages.add_up(usages.pods_of([block]), grouping.number, grouping.declared, grouping.recurring, 1, beside)
         return float(sums.declared[0, 0])
 

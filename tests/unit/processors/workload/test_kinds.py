@@ -95,6 +95,18 @@ def test_pods_with_a_quota_want_what_it_allows_and_not_what_they_wait_for_within
 
 
 @pytest.mark.slow
+def test_a_quota_holds_pods_back_also_where_what_they_wait_for_on_several_cpus_is_not_measured_in_full() -> None:
+    def pods(second: int) -> list[dict[str, Any]]:
+        if second < 35:
+            return alike(1, cpu_cores=0.3, cpu_pressure=0.7, throttled=0.7)(second)
+        return alike(5, cpu_cores=0.3 if second % 2 else 0.297, cpu_pressure=0.35, throttled=0.42)(second)
+
+    rows = reports(pods, seconds=70)
+    assert all(kind(row) == "soaking" for row in rows[-20:])
+    assert rows[-1].available == pytest.approx((2 * CPUS - 5 * 0.3 - REST) / 0.3, rel=0.1)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("quota", "few", "many"), [(0.3, 8, 16), (1.0, 2, 4)])
 def test_a_quota_is_remembered_where_others_keep_pods_from_it(quota: float, few: int, many: int) -> None:
     def pods(second: int) -> list[dict[str, Any]]:

@@ -1,18 +1,29 @@
-"""How far a task is behind the newest message of its stream, by the server's own times and not by the clock here."""
+"""How far a task is behind the newest message of its stream.
 
+Once a task has read all there is, the difference between the clock here and the server's is clear, and from then on a
+message's time says how far it is behind. Before that, as after an outage, the server's own times tell how long what
+waits took to come. That alone misleads when the load changes: what waits came faster than what was read.
+"""
+
+import math
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from bus.reading.progress import Received
 
 _SPAN_US = 5_000_000  # of the stream over which messages are counted; they are stored in bursts
+_STEP_US = 60_000_000  # a gap between two messages from which on the server's clock may have been set
+_DRIFT = 0.001  # more than clocks differ in pace
 
 
 class Lag:
     """What a task has read lately, so that it can tell how long what waits took to come."""
 
-    def __init__(self) -> None:
-        """Start without having read anything."""
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Start without having read anything; `clock` returns seconds."""
+        self._clock, self._looked = clock, clock()
+        self._apart_us = float("nan")  # the clock here less the server's
         self._read: deque[tuple[int, int]] = deque()  # when the server stored a message, and how many came up to it
         self._count = 0
 
@@ -22,6 +33,8 @@ class Lag:
             return
         if not self._read:
             self._read.append((messages[0].stored_us, self._count))
+        if not -_SPAN_US <= messages[-1].stored_us - self._read[-1][0] <= _STEP_US:
+            self._apart_us = float("nan")
         self._count += len(messages)
         self._read.append((messages[-1].stored_us, self._count))
         while len(self._read) > 2 and self._read[1][0] < messages[-1].stored_us - _SPAN_US:
@@ -34,12 +47,22 @@ class Lag:
     def seconds(self, messages: Sequence[Received], pending: int) -> float:
         """Return how far the first of messages that were taken in last is behind.
 
-        Those that are still to come are taken to be as close together as what was read lately.
-
         Args:
             messages: At least one.
             pending: How many messages wait behind the last one; -1: it is not known.
         """
+        self._compare(messages[-1].stored_us, pending)
+        if not math.isnan(self._apart_us):
+            return max(0.0, self._looked * 1e6 - self._apart_us - messages[0].stored_us) / 1e6
         (begin_us, before), (end_us, count) = self._read[0], self._read[-1]
         pace_us = max(0, end_us - begin_us) / max(1, count - before)
         return (max(0, messages[-1].stored_us - messages[0].stored_us) + max(0, pending) * pace_us) / 1e6
+
+    def _compare(self, stored_us: int, pending: int) -> None:
+        """Compare the clocks by a message that was read now; nothing comes before the server has stored it."""
+        before, self._looked = self._looked, self._clock()
+        apart_us = self._looked * 1e6 - stored_us
+        if math.isnan(self._apart_us):
+            self._apart_us = apart_us if not pending else self._apart_us
+        else:
+            self._apart_us = min(self._apart_us + _DRIFT * 1e6 * (self._looked - before), apart_us)

@@ -1,4 +1,6 @@
-"""How far a task is behind: by what it has read over some seconds, since messages are stored in bursts."""
+"""How far a task is behind: by its clock, or by what it has read over some seconds, since messages come in bursts."""
+
+import pytest
 
 from bus.folding.overload.lag import Lag
 from bus.reading.progress import Received
@@ -11,7 +13,6 @@ def stored(*milliseconds: int) -> list[Received]:
 def test_what_waits_is_as_far_apart_as_what_was_read() -> None:
     lag, messages = Lag(), stored(0, 1000, 2000, 3000)
     lag.take(messages)
-    assert lag.seconds(messages, 0) == 3
     assert lag.seconds(messages, -1) == 3
     assert lag.seconds(messages, 8) == 3 + 8 * 0.75
 
@@ -43,3 +44,32 @@ def test_a_clock_of_the_server_that_is_set_back_is_no_delay() -> None:
     lag.take(messages)
     assert lag.seconds(messages, 5) == 0
     lag.take([])
+
+
+def test_what_it_read_when_nothing_waited_tells_how_old_later_messages_are() -> None:
+    """A message came each second, and suddenly a hundred do; by the pace before, what waits took minutes to come."""
+    now = 0.0
+    lag = Lag(lambda: now)
+    for second in range(5):
+        now = second + 0.25
+        lag.take(quiet := stored(1000 * second))
+        assert lag.seconds(quiet, 0) == 0
+    now = 6.25
+    lag.take(burst := stored(*range(5000, 5100)))
+    assert lag.seconds(burst, 900) == pytest.approx(1.0, abs=0.01)
+    now = 9.25
+    lag.take(burst := stored(*range(5100, 5200)))
+    assert lag.seconds(burst, 4000) == pytest.approx(3.9, abs=0.01)
+
+
+@pytest.mark.parametrize("step", [-3_600_000, 3_600_000])
+def test_a_clock_of_the_server_that_is_set_is_compared_again(step: int) -> None:
+    now = 10.0
+    lag = Lag(lambda: now)
+    lag.take(before := stored(10_000))
+    lag.seconds(before, 0)
+    lag.take(after := stored(10_100 + step, 10_200 + step))
+    assert lag.seconds(after, 0) == pytest.approx(0.1)
+    now = 12.0
+    lag.take(later := stored(11_200 + step))
+    assert lag.seconds(later, 50) == pytest.approx(1.0, abs=0.01)

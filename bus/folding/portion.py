@@ -2,7 +2,8 @@
 
 There is one thread for the folds of a process. After a pause a patient task has a backlog, and a fold of all of it
 would keep the others waiting for as long as it takes: availability would be late, and so would the global model, for
-which a replay waits. What a message costs is very different, so it is taken from the folds before.
+which a replay waits. What a message costs is very different, so it is taken from the folds before. That changes from
+fold to fold, since events cost little, so a portion has a limit in any case.
 """
 
 import time
@@ -13,7 +14,7 @@ from typing import TypeVar
 Item = TypeVar("Item")
 
 _SECONDS = 0.25
-_FIRST, _LEAST = 500, 20
+_FIRST, _LEAST, _MOST = 500, 20, 1000
 
 
 class Portion:
@@ -32,7 +33,7 @@ class Portion:
 
     def learn(self, messages: int, seconds: float) -> None:
         """Learn that a fold of so many messages, at least one, took so long."""
-        self._most = max(_LEAST, int(messages * _SECONDS / max(seconds, 1e-9)))
+        self._most = min(max(_LEAST, int(messages * _SECONDS / max(seconds, 1e-9))), _MOST)
 
     def split(self, messages: Sequence[Item]) -> Iterator[Sequence[Item]]:
         """Yield the messages in portions, each as large as what was learned until then allows."""

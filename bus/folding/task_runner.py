@@ -246,9 +246,9 @@ class TaskRunner:
             if self.task.patient:
                 await asyncio.sleep(0)  # other tasks that are ready run first
             self._consistent = False
+            await turn.aclose()  # another task reads while this one folds: that takes longer where CPU time is short
             async with self._health.within(self.task.consumer, _LONG_FOLD_SECONDS, SLOW.format(len(messages))):
                 outputs, invalid = await self._worker.run(self._timed_fold, messages)
-        await turn.aclose()
         FOLDED.inc(len(messages))
         self._account.receive(len(messages))
         self._account.add("refused", len(invalid))

@@ -83,7 +83,7 @@ class Shedding:
         blocks: Kinds of which a later message says the same as the one before; empty: nothing is ever left out.
         level: `NONE`, `PREDICTIONS` or `BLOCKS`.
         in_time: Set while no task of availability is behind; otherwise a patient one lets it have the thread.
-        turn: Held by the task of availability that reads and folds, while blocks are left out.
+        turn: Held by the task of availability that reads up to the newest block, while blocks are left out.
     """
 
     def __init__(self, blocks: Collection[str] = (), clock: Callable[[], float] = time.monotonic) -> None:

@@ -170,10 +170,10 @@ class Thinning:
 
     @asynccontextmanager
     async def turn(self, messages: Sequence[Received]) -> AsyncIterator[AsyncExitStack]:
-        """Wait until no other task of availability reads and folds, while blocks are left out of messages.
+        """Wait until no other task of availability reads, while blocks are left out of messages.
 
-        There is one thread for the folds of a process. What was read before another task's fold would be old after it.
-        A task whose reader does not get on holds up the others for a while only.
+        There is one thread for the folds of a process: what was read before the folds of several other tasks would be
+        old after them. A task whose reader does not get on holds up the others for a while only.
 
         Yields:
             What is held until the end of the block; it may be closed earlier.

@@ -20,7 +20,7 @@ def test_costly_messages_are_folded_in_small_portions_and_cheap_ones_in_large() 
     portion.learn(25, 10.0)
     assert len(next(portion.split(MESSAGES))) == 20  # a fold has a cost of its own
     portion.learn(20, 0.001)
-    assert len(next(portion.split(MESSAGES))) == 5000
+    assert len(next(portion.split(MESSAGES))) == 1000  # the next ones may cost more
 
 
 def test_a_task_that_is_not_patient_folds_all_that_it_has() -> None:

@@ -197,7 +197,10 @@ def test_the_command_takes_two_recordings_and_refuses_one_of_another_form(tmp_pa
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("--train", "{path}", "--hours", "6", "--hours", "24"), "flat.parquet has no whole horizon of 6, 24 h: give a shorter --hours"),
+        (
+            ("--train", "{path}", "--hours", "6", "--hours", "24"),
+            "flat.parquet has no whole horizon of 6, 24 h: give a shorter --hours",
+        ),
         (("--train", "{path}", "--hours", "1", "--learned", "l.npz"), "--learned l.npz does not go with --train"),
         (("--hours", "1"), "--hours goes with --train"),
     ],

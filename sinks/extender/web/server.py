@@ -41,7 +41,7 @@ _NO_BIND = (
 REQUESTS = Counter("spazio_extender_requests_total", "requests to the extender", ["verb", "status"])
 SECONDS = Histogram(
     "spazio_extender_request_seconds",
-    "time from a request's headers until its response is handed to the system",
+    "time from a request's headers until its response is handed to the system, whether its client is there or gone",
     ["verb"],
     buckets=(0.0002, 0.0005, 0.001, 0.0015, 0.002, 0.003, 0.004, 0.005, 0.007, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5),
 )
@@ -123,13 +123,13 @@ class _Service:
         except _Refusal as refusal:
             response = _text_response(refusal.status, refusal.text, refusal.headers)
         connection.write()
+        status = str(response.status)
         try:
             await response.prepare(request)
             await response.write_eof()
         except ConnectionError:
-            REQUESTS.labels(verb, "gone").inc()
-            return response
-        REQUESTS.labels(verb, str(response.status)).inc()
+            status = "gone"
+        REQUESTS.labels(verb, status).inc()
         if verb != "other":
             SECONDS.labels(verb).observe(time.perf_counter() - began)
         return response

@@ -180,7 +180,7 @@ def test_alerts_of_a_full_cluster_and_of_a_node_that_sends_too_much(watched: Wat
 
     def publish_full() -> None:
         publish_as(pipeline, "process", *trouble.full(time.time_ns() // 1000))
-        ask_slowly(pipeline, seconds=1.2)
+        ask_slowly(pipeline, seconds=0.7)
 
     watched.server.fires(
         publish_full,

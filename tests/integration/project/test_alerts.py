@@ -114,8 +114,8 @@ CASES = [
     holds("SpazioExtenderPodsWaiting", "spazio_extender_waiting_pods", 0, 3),
     Case(
         "SpazioExtenderSlow",
-        slow("spazio_extender_request_seconds", ',verb="filter"', 1)
-        | slow("spazio_extender_request_seconds", ',verb="filter"', 2),
+        slow("spazio_extender_request_seconds", ',verb="filter"', 0.5)
+        | {'spazio_extender_request_seconds_bucket{le="1",verb="filter"}': STEADY},
     ),
     counts("SpazioExtenderErrors", "spazio_extender_requests_total", ',verb="filter",status="503"'),
     counts("SpazioDecisionsDropped", "spazio_extender_decisions_dropped_total"),

@@ -1,4 +1,4 @@
-"""Requests as schedulers sent them, and how many were answered."""
+"""Requests as schedulers sent them, and how many were answered and timed."""
 
 from pathlib import Path
 
@@ -14,3 +14,7 @@ def recorded(name: str) -> bytes:
 def counted(verb: str, status: str) -> float:
     labels = {"verb": verb, "status": status}
     return REGISTRY.get_sample_value("spazio_extender_requests_total", labels) or 0
+
+
+def timed(verb: str) -> float:
+    return REGISTRY.get_sample_value("spazio_extender_request_seconds_count", {"verb": verb}) or 0

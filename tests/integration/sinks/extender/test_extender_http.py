@@ -10,14 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from prometheus_client import REGISTRY
 
 from bus.health import Health
 from schemas.sections.placement import Extender
 from schemas.settings import SettingsError
 from sinks.extender.web import server
-from tests.integration.sinks.extender.recorded import counted, recorded
-from tests.support.extender.asking import POD, Rule, lab, question
+from tests.integration.sinks.extender.recorded import counted, recorded, timed
+from tests.support.extender.asking import POD, Rule, lab, post, question
 
 FORMS = ("names", "nodes")
 
@@ -173,12 +172,21 @@ async def test_the_address_tells_the_port_and_a_taken_one_is_a_fault_of_the_sett
 
 async def test_requests_are_counted_and_timed_by_verb() -> None:
     async with lab() as running:
-        labels = {"verb": "prioritize"}
-        timed = REGISTRY.get_sample_value("spazio_extender_request_seconds_count", labels) or 0
-        before = counted("prioritize", "200")
+        before = counted("prioritize", "200"), timed("prioritize")
         await running.ask("/scheduler/prioritize", question())
-        assert counted("prioritize", "200") == before + 1
-        assert REGISTRY.get_sample_value("spazio_extender_request_seconds_count", labels) == timed + 1
+        assert (counted("prioritize", "200"), timed("prioritize")) == (before[0] + 1, before[1] + 1)
+
+
+async def test_a_request_that_its_client_gives_up_is_timed_as_well() -> None:
+    async with lab() as running:
+        before = counted("filter", "gone"), timed("filter")
+        async with running.wire() as wire:
+            await wire.send(post("filter", question(metadata={"name": "waits"})))
+            await running.rule.waiting.wait()
+        await running.ask("/scheduler/prioritize", question())  # by then the server has noticed
+        running.rule.gate.set()
+        await running.ask("/scheduler/prioritize", question())
+        assert (counted("filter", "gone"), timed("filter")) == (before[0] + 1, before[1] + 1)
 
 
 @pytest.mark.slow

@@ -30,6 +30,7 @@ def counter(step: float) -> str:
 
 
 STEADY = f"60+60x{ALL}"
+READ = 'up{job="spazio",service="metrics"}'  # the metrics sink, which has the gauges of nodes
 SCRAPED = 'job="spazio",service="s",instance="i"'
 
 
@@ -84,7 +85,7 @@ CASES = [
     Case(
         "SpazioNoTelemetry",
         {
-            'up{job="spazio",service="metrics"}': f"1x{ALL}",
+            READ: f"1x{ALL}",  # SpazioNodeSilent needs it, too
             'spazio_available_pods{node="n1"}': gauge(2, "_"),
         },
     ),
@@ -190,12 +191,21 @@ def test_predictions_need_an_owner_where_there_are_nodes_and_nowhere_else(tmp_pa
 
 def test_a_node_whose_series_end_is_silent_and_one_that_was_removed_is_forgotten(tmp_path: Path) -> None:
     ending = group(
-        {'spazio_measured_timestamp_seconds{node="n1"}': f"0+60x{HEALTHY - 1} _x{BROKEN}"},
+        {READ: f"1x{ALL}", 'spazio_measured_timestamp_seconds{node="n1"}': f"0+60x{HEALTHY - 1} _x{BROKEN}"},
         expect("SpazioNodeSilent", HEALTHY, fires=False),
         expect("SpazioNodeSilent", HEALTHY + 5, fires=True),
         expect("SpazioNodeSilent", HEALTHY + 20, fires=False),
     )
     assert promtool(tmp_path, [ending]) == ""
+
+
+def test_no_node_is_silent_because_the_metrics_sink_is_away(tmp_path: Path) -> None:
+    measured = {
+        f'spazio_measured_timestamp_seconds{{node="n{number}"}}': f"0+60x{HEALTHY - 1} _x{BROKEN}" for number in (1, 2)
+    }
+    silent = [expect("SpazioNodeSilent", HEALTHY + minute, fires=False) for minute in (3, 5, 10)]
+    groups = [group({READ: f"1x{HEALTHY - 1} {away}"} | measured, *silent) for away in (f"0x{BROKEN}", "stale")]
+    assert promtool(tmp_path, groups) == ""
 
 
 def test_rules_and_the_configuration_of_a_cluster_are_valid(tmp_path: Path) -> None:

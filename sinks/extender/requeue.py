@@ -33,6 +33,9 @@ _FORGET_SECONDS = 3600.0
 
 REQUEUES = Counter("spazio_extender_kicks_total", "annotations that requeued rejected pods", ["outcome"])
 WAITING = Gauge("spazio_extender_waiting_pods", "rejected pods that are waiting")
+LONGEST_WAIT = Gauge(
+    "spazio_extender_longest_wait_seconds", "time since the first rejection of the pod that waits longest"
+)
 
 Annotate = Callable[[str], Awaitable[None]]
 Kind = tuple[str, tuple[tuple[str, float], ...]]
@@ -72,6 +75,11 @@ class _PodsOfKind:
 
     sampled: dict[str, _Rejected] = field(default_factory=dict)
     line: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def since(self) -> float:
+        """Time of the first rejection among them."""
+        return min((*(rejected.since for rejected in self.sampled.values()), *self.line.values()))
 
 
 class WaitingPods:
@@ -138,11 +146,12 @@ class WaitingPods:
 
     def longest(self, most: int) -> list[WaitingKind]:
         """Return the kinds that have waited longest, at most so many."""
-        since = {
-            kind: min((*(rejected.since for rejected in waiting.sampled.values()), *waiting.line.values()))
-            for kind, waiting in self._kinds.items()
-        }
+        since = {kind: waiting.since for kind, waiting in self._kinds.items()}
         return [self._waiting(kind, since[kind]) for kind in sorted(since, key=lambda kind: since[kind])[:most]]
+
+    def longest_wait(self, now: float) -> float:
+        """Return how long the pod that waits longest has waited, in seconds; 0: none waits."""
+        return now - min((waiting.since for waiting in self._kinds.values()), default=now)
 
     def _waiting(self, kind: Kind, since: float) -> WaitingKind:
         pods_of_kind = self._kinds[kind]
@@ -163,8 +172,9 @@ class WaitingPods:
         while True:
             await asyncio.sleep(_INTERVAL_SECONDS)
             self.forget(cluster_state)
-            WAITING.set(len(self))
             now = time.monotonic()
+            WAITING.set(len(self))
+            LONGEST_WAIT.set(self.longest_wait(now))
             if not self._kinds or now - last < settings.kick_seconds:
                 continue
             node = ""

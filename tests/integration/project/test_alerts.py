@@ -112,7 +112,7 @@ CASES = [
     counts("SpazioLeasesLost", "spazio_leases_lost_total"),
     Case("SpazioCacheStale", slow("spazio_cache_age_seconds", "", 5) | slow("spazio_cache_age_seconds", "", 10)),
     counts("SpazioExtenderUnguaranteed", "spazio_extender_unguaranteed_total"),
-    holds("SpazioExtenderPodsWaiting", "spazio_extender_waiting_pods", 0, 3),
+    holds("SpazioExtenderPodsWaiting", "spazio_extender_longest_wait_seconds", 30, 660),
     Case(
         "SpazioExtenderSlow",
         slow("spazio_extender_request_seconds", ',verb="filter"', 0.5)

@@ -35,7 +35,9 @@ async def server() -> AsyncIterator[Prometheus]:
     monitor = Monitor("127.0.0.1", 0, Health(), lambda: True, targets=lambda _: targets)
     targets.append(Target(targets=[monitor.address.partition("//")[2]], labels={"service": "test"}))
     try:
-        with prometheus(f"{monitor.address}/targets", hurried(RULES.read_text(), 60)) as running:
+        with prometheus(
+            f"{monitor.address}/targets", hurried(RULES.read_text().replace("> 600", "> 10"), 60)
+        ) as running:
             yield running
     finally:
         monitor.close()
@@ -58,7 +60,7 @@ async def test_annotations_that_the_api_server_refuses(
                 await asyncio.to_thread(
                     server.fires,
                     SpazioRequeueFailing="the extender cannot annotate nodes",
-                    SpazioExtenderPodsWaiting="1 pods have found no room",
+                    SpazioExtenderPodsWaiting="a pod has found no room for",
                 )
             replica.waiting.done("p")
             await asyncio.to_thread(server.clears, "SpazioRequeueFailing", "SpazioExtenderPodsWaiting")

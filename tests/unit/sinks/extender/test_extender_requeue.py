@@ -1,10 +1,12 @@
 """Requeueing: when rejected pods are tried again, and when they are left alone."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from prometheus_client import REGISTRY
 
 from tests.support.extender.placement import START, Clock, Replica, given, node, pod, report
 
@@ -83,6 +85,21 @@ async def test_large_pods_that_never_fit_do_not_keep_small_ones_from_their_turn(
     replica.cluster_state.report(report("a", START * 2 + 1, 9.0, classes=rooms | {"small": (50.0, 50.0)}))
     async with requeueing(replica) as annotated:
         await some(annotated)
+
+
+async def test_the_longest_wait_is_that_of_the_pod_that_was_rejected_first() -> None:
+    replica = replica_with(a=0.5)
+    await replica.place("first", ["a"])
+    between = time.monotonic()
+    await replica.place("second", ["a"])
+    assert replica.waiting.longest_wait(between + 600) >= 600
+    replica.waiting.done("first")
+    assert 0 < replica.waiting.longest_wait(between + 600) <= 600
+    for pods_wait in (True, False):
+        async with requeueing(replica):
+            await asyncio.sleep(0.6)
+        assert bool(REGISTRY.get_sample_value("spazio_extender_longest_wait_seconds")) is pods_wait
+        replica.waiting.done("second")
 
 
 async def test_what_fails_is_tried_again() -> None:

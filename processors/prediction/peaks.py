@@ -132,9 +132,14 @@ def _whole_where_unknown(peaks: Array, capacity: Array) -> Array:
     return np.where(is_unknown & one_is_known, capacity[:, None, None, :], peaks)
 
 
+def _whole_where_infinite(percentile: Array, capacity: Array) -> Array:
+    """Return percentiles that are the whole machine where they are beyond what histograms tell apart."""
+    return np.where(np.isinf(percentile), capacity, percentile)
+
+
 def _evidence(nodes: Nodes, pods: Pods) -> Evidence:
     shape = len(nodes.capacity), group.COUNT, 2
-    percentile = nodes.statistics.percentile.reshape(shape)
+    percentile = _whole_where_infinite(nodes.statistics.percentile.reshape(shape), nodes.capacity[:, None])
     has_pods = np.bincount(pods.node, minlength=len(percentile)) > 0
     return Evidence(
         size=nodes.capacity,
@@ -146,7 +151,7 @@ def _evidence(nodes: Nodes, pods: Pods) -> Evidence:
         pods=protocol.Pods(
             row=group.row(pods.node, pods.priority),
             request=pods.request,
-            percentile=pods.statistics.percentile,
+            percentile=_whole_where_infinite(pods.statistics.percentile, nodes.capacity[pods.node]),
             moments=pods.statistics.moments,
         ),
     )

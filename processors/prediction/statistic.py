@@ -33,7 +33,10 @@ class State(NamedTuple):
 
 
 class Past(NamedTuple):
-    """What is read of some rows: percentiles (rows, resources), NaN where nothing was seen, and moments."""
+    """What is read of some rows: percentiles (rows, resources) and moments.
+
+    A percentile is NaN where nothing was seen, and infinite where it may lie in the last bucket, which has no end.
+    """
 
     percentile: Array
     moments: mean_and_deviation.State
@@ -147,7 +150,8 @@ def read(state: State, rows: NDArray[np.intp], settings: Predict) -> Past:
 def _percentile(part: histogram.State, rows: NDArray[np.intp], fraction: float, options: bucket.Options) -> Array:
     values = np.full(len(rows), np.nan)
     seen = np.flatnonzero(part.total[rows])
-    values[seen] = histogram.percentile(table.take(part, rows[seen]), [fraction], options=options)[:, 0]
+    read = histogram.percentile(table.take(part, rows[seen]), [fraction], options=options)[:, 0]
+    values[seen] = np.where(read >= options.starts[-1], np.inf, read)
     return values
 
 

@@ -89,6 +89,23 @@ def test_usage_by_mid_pods_does_not_change_what_the_mid_tier_gets(model: str) ->
     assert busy.mid["reclaim"].cpu > 0.2
 
 
+@pytest.mark.cases
+@pytest.mark.parametrize("model", ["koordinator", "resource_central"])
+def test_of_more_memory_than_histograms_tell_apart_nothing_is_lent(model: str) -> None:
+    tebibyte = 1 << 40
+    messages = [facts("p", -1000, requests={"cpu": 2.0, "memory": 3.5 * tebibyte})]
+    for second in range(100):
+        made = block("n", BEGIN + second, seq=second, cpu_util=0.2, memory_util=0.75)
+        pod = {"pod": "p", "cpu_cores": 0.5, "memory_bytes": 3.0 * tebibyte}
+        messages.append(stored(made.model_copy(update={"memory_bytes": 4 * tebibyte})))
+        messages.append(stored(telemetry.usage("n", BEGIN + second + 1, [pod], seq=second)))
+    predicted = by_second(messages, predict_model=model)
+    newest = predicted[max(predicted)]
+    assert newest.peak.memory >= 4 * tebibyte
+    assert newest.reclaimable.memory == 0.0
+    assert newest.reclaimable.cpu > 0.2
+
+
 def test_what_the_system_uses_is_not_lent() -> None:
     messages = lent(0.0, "resource_central")
     system = messages.peaks["system"]["resource_central"].cpu

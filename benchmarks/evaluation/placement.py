@@ -147,7 +147,7 @@ def _node(name: str, amounts: Sequence[float]) -> NodeFacts:
 
 
 def _object(number: int, amounts: Sequence[float]) -> dict[str, object]:
-    requests = {name: f"{amount:.9g}" for name, amount in zip(_RESOURCES, amounts, strict=True) if amount}
+    requests = {name: str(amount) for name, amount in zip(_RESOURCES, amounts, strict=True) if amount}
     return {
         "metadata": {"uid": f"task-{number}", "namespace": "openb", "name": f"task-{number}", "labels": {}},
         "spec": {"containers": [{"name": "main", "resources": {"requests": requests}}]},

@@ -110,7 +110,7 @@ class Voice:
             "creationTimestamp": "2026-01-01T00:00:00Z",
         }
         stated = self._requests[cluster_group(self._cluster, pod)]
-        requests = {name: f"{amount:.9g}" for name, amount in stated.items()}
+        requests = {name: str(amount) for name, amount in stated.items()}  # exact: pods may fill a node to the byte
         return {"metadata": metadata, "spec": {"containers": [{"name": "main", "resources": {"requests": requests}}]}}
 
     def second(self, number: int, ticks: Sequence[Shown], changes: Sequence[Change]) -> list[Telemetry]:

@@ -34,6 +34,11 @@ def test_no_node_holds_more_than_it_has(tmp_path: Path) -> None:
         assert placement.place(made, score) == Result(placed=2, gpus=1.0, fragmentation=0.0, nodes=1)
 
 
+def test_tasks_whose_requests_fill_a_node_to_the_byte_are_all_placed(tmp_path: Path) -> None:
+    made = lists(tmp_path, [(4000, 8192, 2)], [(1000, 2048, 1, 500)] * 4)
+    assert {placement.place(made, score).placed for score in placement.STRATEGIES.values()} == {4}
+
+
 def test_the_same_seed_places_alike(tmp_path: Path) -> None:
     made = lists(tmp_path, [(4000, 8192, 2)] * 6, [(700, 900, 1, 300)] * 20)
     score = placement.STRATEGIES["least_allocated"]

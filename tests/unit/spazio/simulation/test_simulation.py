@@ -103,6 +103,16 @@ def test_requests_bound_what_kube_scheduler_puts_on_a_node() -> None:
     assert np.sort(run.bound)[6] - first.min() > 5
 
 
+@pytest.mark.parametrize(
+    ("memory", "request_each", "count"),
+    [("8Gi", "2Gi", 4), ("8Gi", "4Gi", 2), ("16Gi", "16Gi", 1), ("64Gi", "32Gi", 2)],
+)
+def test_pods_whose_requests_fill_a_node_to_the_byte_are_all_placed(memory: str, request_each: str, count: int) -> None:
+    pods = [{"name": "s", "kind": "serving", "count": count, "cores": 0.01, "memory_request": request_each}]
+    wanted = made(nodes=[{"count": 1, "cpus": 4, "memory": memory}], pods=pods, seconds=5)
+    assert np.isfinite(asyncio.run(engine.run(wanted, "kube", 1)).bound).all()
+
+
 def test_a_refused_pod_is_tried_before_its_backoff_ends_where_no_other_is_ready() -> None:
     """Twelve pods, one at a time, each of a second: a pod that was refused often would back off for ten."""
     alone = {"nodes": [{"count": 1, "cpus": 4}], "physics": {"start_seconds": 0, "spike_seconds": 0}}

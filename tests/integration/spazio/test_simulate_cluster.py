@@ -36,13 +36,17 @@ def configured(server: ApiServer, folder: Path) -> Kube:
     return all_settings.load({"kube_config": str(server.kubeconfig(folder / "config"))}, environ={}).kube
 
 
-async def test_a_scenario_is_what_the_cluster_has(tmp_path: Path) -> None:
+async def test_a_scenario_is_what_the_cluster_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bound = pod("web-1", 5)
+    bound["spec"]["nodeSelector"] = {"disk": "ssd"}
     async with ApiServer().running() as server:
         server.script("nodes", "list", page(7, node("a"), node("b")))
-        server.script("pods", "list", page(8, pod("web-0", 4), static("etcd"), rest="more"), page(8, pod("web-1", 5)))
+        server.script("pods", "list", page(8, pod("web-0", 4), static("etcd"), rest="more"), page(8, bound))
         made = await live.read(configured(server, tmp_path))
         assert [(group.count, group.cpus, group.reserved_cpu) for group in made.nodes] == [(2, 4, 0.5)]
         assert [(group.name, group.count, group.cores) for group in made.pods] == [("s-web", 2, 0.1)]
+        omission = "the scenario leaves out: selectors, affinity and topology spread of 1 pod"
+        assert capsys.readouterr().err == f"spazio: {omission}\n"
         assert server.versions("pods") == server.versions("nodes") == []
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from kube.node import FULL
 from schemas.messages.facts import NodeFacts, PodFacts
 from spazio.simulation import live, scenario, source, trace
 from spazio.simulation.scenario import Scenario, Unreadable
@@ -133,6 +134,35 @@ def test_a_live_cluster_is_taken_with_what_has_to_be_placed() -> None:
     assert (web.name, web.count, web.kind, web.cores, web.seconds) == ("shop-web", 3, "serving", 0.5, 0)
     assert web.requests == asks
     assert (job.name, job.count, job.kind, job.work, job.threads) == ("shop-sum", 1, "batch", 120, 2)
+
+
+def taint(key: str, effect: str) -> list[dict[str, str]]:
+    return [{"key": key, "effect": effect}]
+
+
+def test_nodes_with_taints_are_left_out_with_their_pods_and_what_is_not_simulated_is_counted() -> None:
+    nodes = [
+        node("a", taints=taint("slow", "PreferNoSchedule")),
+        node("b", taints=taint(FULL, "NoSchedule")),
+        node("control-plane", taints=taint("node-role.kubernetes.io/control-plane", "NoSchedule")),
+        node("gpus", taints=taint("gpu", "NoExecute")),
+    ]
+    pods = [
+        *(pod(f"w{number}", node="a") for number in range(2)),
+        pod("trained", node="b", requests={"example.com/gpu": 1.0}),
+        pod("dns", node="control-plane"),
+        pod("d", node="control-plane", owner_kind="DaemonSet"),
+    ]
+    made = live.of(nodes, pods)
+    assert sum(group.count for group in made.nodes) == 2
+    assert sum(group.count for group in made.pods) == 3
+    assert live.left_out(nodes, pods, (), {"w1", "dns"}) == (
+        "the scenario leaves out: 2 nodes with taints and 1 pod there; PreferNoSchedule taints of 1 node; "
+        "selectors, affinity and topology spread of 1 pod; requests of 1 pod for more than CPU and memory"
+    )
+    assert live.left_out([node("a")], [pod("w")], (), ()) == ""
+    with pytest.raises(Unreadable, match=r"0 nodes for pods, and 0 pods to place, beside 1 node with taints"):
+        live.of(nodes[2:3], pods[3:])
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ where no other pod is ready, as since kube-scheduler 1.33 (KEP-5142). It sees a 
 many pods a second.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -39,7 +40,8 @@ class Run:
             theirs would be.
         busy_seconds: Node-seconds in which any pod ran.
         utilization: (seconds,) CPU in use over all CPUs.
-        slowdowns: Slowdowns of serving pods, one for each pod and tenth of a second.
+        slowdowns: How often serving pods had each slowdown, counted for each pod and tenth of a second; slowdowns are
+            few, since a whole number of threads is runnable beside what the system takes.
         kills: Out-of-memory kills.
         refusals: Attempts to place a pod that found no node.
         seconds: Virtual time from the first possible creation to the end.
@@ -53,7 +55,7 @@ class Run:
     over_seconds: int = 0
     busy_seconds: int = 0
     utilization: list[float] = field(default_factory=list)
-    slowdowns: list[NDArray[np.float64]] = field(default_factory=list)
+    slowdowns: Counter[float] = field(default_factory=Counter)
     kills: int = 0
     refusals: int = 0
     seconds: float = 0.0
@@ -195,4 +197,6 @@ class _Engine:
         serving = self._serving[running[self._serving]]
         if len(serving):
             nodes = cluster.node[serving]
-            run.slowdowns += [np.maximum(1.0, tick.runnable[nodes] / cluster.cpus[nodes]) for tick in ticks]
+            slowdowns = [np.maximum(1.0, tick.runnable[nodes] / cluster.cpus[nodes]) for tick in ticks]
+            values, counts = np.unique(slowdowns, return_counts=True)
+            run.slowdowns.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))

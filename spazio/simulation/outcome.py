@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,10 +44,10 @@ def of(run: Run, scenario: Scenario) -> dict[str, float]:
     took = (run.ended - run.bound)[batch & ended]
     waited = (run.bound - run.since)[np.isfinite(run.bound)]
     for name, values in (("pod_seconds", took), ("wait_seconds", waited)):
-        figures |= _distribution(name, values)
+        figures |= _distribution(name, *np.unique(values, return_counts=True))
     figures |= _by_workload(run, scenario, ended)
-    if run.slowdowns:
-        figures |= _distribution("serving_slowdown", np.concatenate(run.slowdowns))
+    values, counts = np.array(sorted(run.slowdowns.items()), dtype=np.float64).reshape(-1, 2).T
+    figures |= _distribution("serving_slowdown", values, counts)
     busy = [share for share in run.utilization if share > 0]
     return figures | {
         "over_node_seconds": float(run.over_seconds),
@@ -99,12 +99,19 @@ def _by_workload(run: Run, scenario: Scenario, ended: NDArray[np.bool_]) -> dict
     return figures
 
 
-def _distribution(name: str, values: NDArray[np.float64]) -> dict[str, float]:
+def _distribution(name: str, values: NDArray[np.float64], counts: NDArray[Any]) -> dict[str, float]:
+    """Return figures of values in ascending order, each of which occurs so often; percentiles as numpy has them."""
     if not len(values):
         return {}
-    points = {f"{name}_p{point}": float(np.percentile(values, point)) for point in _POINTS}
-    return {f"{name}_mean": float(values.mean()), f"{name}_std": float(values.std()), **points,
-            f"{name}_min": float(values.min()), f"{name}_max": float(values.max())}  # fmt: skip
+    ends = np.cumsum(counts)
+    ranks = np.array(_POINTS) / 100 * (ends[-1] - 1)
+    below, above = (values[np.searchsorted(ends, edge, side="right")] for edge in (np.floor(ranks), np.ceil(ranks)))
+    percentiles = below + (above - below) * (ranks % 1)
+    points = {f"{name}_p{point}": value for point, value in zip(_POINTS, percentiles.tolist(), strict=True)}
+    mean = np.average(values, weights=counts)
+    spread = np.sqrt(np.average((values - mean) ** 2, weights=counts))
+    return {f"{name}_mean": float(mean), f"{name}_std": float(spread), **points,
+            f"{name}_min": float(values[0]), f"{name}_max": float(values[-1])}  # fmt: skip
 
 
 def _mean(values: NDArray[np.float64]) -> float:

@@ -1,0 +1,44 @@
+"""What a run keeps of the slowdowns of services."""
+
+import asyncio
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spazio.simulation import engine, outcome
+from spazio.simulation.cluster import TICKS
+from spazio.simulation.engine import Run
+from spazio.simulation.scenario import Scenario
+
+SERVICES = Scenario.model_validate(
+    {
+        "name": "services",
+        "seconds": 30,
+        "nodes": [{"count": 2, "cpus": 4}],
+        "pods": [{"name": "s", "kind": "serving", "count": 40, "cores": 0.25}],
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def services() -> Run:
+    return asyncio.run(engine.run(SERVICES, "kube", 1))
+
+
+def test_a_run_keeps_each_slowdown_once_however_long_it_is(services: Run) -> None:
+    running = services.seconds - (services.began - engine.SETTLED_SECONDS)
+    assert sum(services.slowdowns.values()) == pytest.approx(running.sum() * TICKS, abs=TICKS * len(running))
+    assert len(services.slowdowns) < 20
+
+
+@given(st.lists(st.sampled_from([1.0, 1.0125, 1.2625, 1.5125, 7.0]), min_size=1, max_size=80))
+def test_figures_of_slowdowns_that_are_counted_are_those_of_all_of_them(services: Run, slowdowns: list[float]) -> None:
+    figures = outcome.of(replace(services, slowdowns=Counter(slowdowns)), SERVICES)
+    points = {f"p{point}": np.percentile(slowdowns, point) for point in (25, 50, 75, 90, 95, 99)}
+    others = {"mean": np.mean(slowdowns), "std": np.std(slowdowns), "min": min(slowdowns), "max": max(slowdowns)}
+    for figure, value in (points | others).items():
+        assert figures[f"serving_slowdown_{figure}"] == pytest.approx(value, rel=1e-12, abs=1e-12)

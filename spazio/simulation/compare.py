@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import polars as pl
@@ -50,6 +51,9 @@ def run(source: Callable[[], Scenario], *, seeds: int, only: Sequence[str], out:
     except (Unreadable, OSError) as error:
         clean.complain(error, out)
         return 2
+    except BrokenProcessPool:
+        clean.complain("a run was killed, as where memory runs out; fewer nodes, pods or seconds take less")
+        return 1
     except KeyboardInterrupt:
         clean.complain("interrupted" if out is None else f"interrupted; {out} has no part of a file")
         return INTERRUPTED

@@ -114,23 +114,40 @@ work = 1e9
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("sign", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
-def test_a_comparison_that_is_ended_ends_the_runs_of_its_workers(
-    tmp_path: Path, sign: signal.Signals, status: int
-) -> None:
-    scenario, out = tmp_path / "long.toml", tmp_path / "out"
+def comparing(folder: Path) -> tuple[subprocess.Popen[str], list[str], Path]:
+    """Return a comparison whose runs have begun, the processes of its workers, and the folder that it writes into."""
+    scenario, out = folder / "long.toml", folder / "out"
     scenario.write_text(LONG_LIFE)
     command = run("simulate", scenario, "--seeds", 1, "--out", out)
     children = Path(f"/proc/{command.pid}/task/{command.pid}/children")
     while not (workers := children.read_text().split()) or not all(probe.cpu_seconds(int(pid)) > 1 for pid in workers):
         assert command.poll() is None
         threading.Event().wait(0.01)
+    return command, workers, out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sign", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_a_comparison_that_is_ended_ends_the_runs_of_its_workers(
+    tmp_path: Path, sign: signal.Signals, status: int
+) -> None:
+    command, workers, out = comparing(tmp_path)
     ended, _, err = interrupted(command, sign)
     assert ended == status
     assert sign == signal.SIGKILL or err.endswith(f"spazio: interrupted; {out} has no part of a file\n")
     while [pid for pid in workers if Path("/proc", pid).exists()]:
         threading.Event().wait(0.1)  # one whose parent was killed ends by itself
+    assert [*out.iterdir()] == []
+
+
+@pytest.mark.slow
+def test_a_comparison_of_which_a_run_is_killed_ends_with_a_sentence(tmp_path: Path) -> None:
+    command, workers, out = comparing(tmp_path)
+    os.kill(int(workers[0]), signal.SIGKILL)  # as the kernel does where memory runs out
+    _, err = command.communicate(timeout=60)
+    assert command.returncode == 1
+    assert err.endswith("spazio: a run was killed, as where memory runs out; fewer nodes, pods or seconds take less\n")
+    assert "Traceback" not in err
     assert [*out.iterdir()] == []
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from spazio import INTERRUPTED, count
+from spazio import INTERRUPTED, count, plain
 from spazio.export import file
 from spazio.simulation import engine, outcome, scenario
 from spazio.simulation.outcome import Interval
@@ -60,7 +60,8 @@ def run(source: Callable[[], Scenario], *, seeds: int, only: Sequence[str], out:
     if json_output:
         figures = {name: {key: each._asdict() for key, each in outcome.together(runs).items()}
                    for name, runs in results.items()}  # fmt: skip
-        print(json.dumps({"scenario": wanted.name, "seeds": seeds, "simulated": True, "schedulers": figures}))
+        document = {"scenario": wanted.name, "seeds": seeds, "simulated": True, "schedulers": figures}
+        print(json.dumps(plain.value(document), allow_nan=False))
     else:
         Console().print(_table(wanted, results, seeds))
     return 0

@@ -1,6 +1,7 @@
-"""What a run keeps of the slowdowns of services."""
+"""What a run keeps of the slowdowns of services, and what a comparison prints where there is no figure."""
 
 import asyncio
+import json
 from collections import Counter
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spazio.simulation import engine, outcome
+from spazio.simulation import compare, engine, outcome
 from spazio.simulation.cluster import TICKS
 from spazio.simulation.engine import Run
 from spazio.simulation.scenario import Scenario
@@ -42,3 +43,13 @@ def test_figures_of_slowdowns_that_are_counted_are_those_of_all_of_them(services
     others = {"mean": np.mean(slowdowns), "std": np.std(slowdowns), "min": min(slowdowns), "max": max(slowdowns)}
     for figure, value in (points | others).items():
         assert figures[f"serving_slowdown_{figure}"] == pytest.approx(value, rel=1e-12, abs=1e-12)
+
+
+def test_a_figure_that_no_seed_has_is_null_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert compare.run(lambda: SERVICES, seeds=1, only=["kube"], out=None, json_output=True) == 0
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    document = json.loads(capsys.readouterr().out, parse_constant=refuse)
+    assert document["schedulers"]["kube"]["job_seconds"] == {"mean": None, "half": None, "seeds": 0, "lacking": 1}

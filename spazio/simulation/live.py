@@ -183,14 +183,15 @@ def _counted(tables: Iterator[Table]) -> list[Table]:
 
 
 def _node(facts: NodeFacts, own: Sequence[PodFacts]) -> Table:
-    taken = {resource: sum(each.requests.get(resource, 0.0) for each in own) for resource in ("cpu", "memory")}
-    reserved = {
-        resource: max(0.0, facts.capacity[resource] - facts.allocatable[resource]) + taken[resource]
-        for resource in taken
-    }
+    amounts = {"cpu": float(max(1, round(facts.capacity["cpu"]))), "memory": facts.capacity["memory"]}
+    reserved = {}
+    for resource, amount in amounts.items():
+        taken = sum(each.requests.get(resource, 0.0) for each in own)
+        kept = max(0.0, facts.capacity[resource] - facts.allocatable[resource])
+        reserved[resource] = min(amount, kept + taken)
     return {
-        "cpus": max(1, round(facts.capacity["cpu"])),
-        "memory": facts.capacity["memory"],
+        "cpus": int(amounts["cpu"]),
+        "memory": amounts["memory"],
         "reserved_cpu": round(reserved["cpu"], 6),
         "reserved_memory": reserved["memory"],
         "pods": max(1, round(facts.allocatable.get("pods", 110.0)) - len(own)),

@@ -68,6 +68,17 @@ class Nodes(_Table):
     requested_memory: Amount = 0.0
     pods: Annotated[int, Field(gt=0)] = 110
 
+    @model_validator(mode="after")
+    def _allocatable(self) -> Self:
+        for resource, amount in (("cpu", self.cpus), ("memory", self.memory)):
+            reserved, requested = getattr(self, f"reserved_{resource}"), getattr(self, f"requested_{resource}")
+            if reserved + requested > amount:
+                raise ValueError(
+                    f"reserved_{resource} and requested_{resource} are {reserved + requested:.15g} together, "
+                    f"and the node has {amount:.15g}"
+                )
+        return self
+
 
 class Pods(_Table):
     """Pods of one workload.

@@ -174,6 +174,11 @@ def test_every_packaged_scenario_can_be_read(name: str) -> None:
         ("[[nodes]]\ncount = 1\n[[pods]]\nname = 'a'\ncount = 1\nmemory = 'much'", "pods.0.memory"),
         ("[[nodes]]\ncount = 1\n[[pods]]\nname = 'a'\ncount = 1\ncpu = 1", "pods.0.cpu: Extra inputs"),
         ("[[nodes]]\ncount = 1\n[[pods]]\nname = 'a'\ncount = 60000", "pods.0.count"),
+        (
+            "[[nodes]]\ncount = 1\nreserved_memory = '9Gi'\n[[pods]]\nname = 'a'\ncount = 1",
+            "nodes.0: .*reserved_memory",
+        ),
+        ("[[nodes]]\ncount = 1\nreserved_cpu = 3\nrequested_cpu = 2\n[[pods]]\nname = 'a'\ncount = 1", "requested_cpu"),
         ("[[nodes]]\ncount = 1\n[[losses]]\nat = 1\n[[pods]]\nname = 'a'\ncount = 1", "losses leave no node"),
         ("schedulers = ['best']\n[[nodes]]\ncount = 1\n[[pods]]\nname = 'a'\ncount = 1", "schedulers.0"),
     ],

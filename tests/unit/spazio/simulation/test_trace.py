@@ -165,6 +165,12 @@ def test_nodes_with_taints_are_left_out_with_their_pods_and_what_is_not_simulate
         live.of(nodes[2:3], pods[3:])
 
 
+def test_a_node_has_no_less_than_nothing_for_pods() -> None:
+    asks = {"cpu": 4.0, "memory": 9 * 2.0**30}  # of a static pod, which no scheduler refuses
+    (group,) = live.of([node("a")], [pod("s", requests=asks), pod("w")], {"s"}).nodes
+    assert (group.reserved_cpu, group.reserved_memory) == (group.cpus, group.memory)
+
+
 @pytest.mark.parametrize(
     ("nodes", "pods"), [([], [pod("w")]), ([node("a", unschedulable=True)], [pod("w")]), ([node("a")], [])]
 )

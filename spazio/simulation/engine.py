@@ -1,9 +1,12 @@
 """One run: a scenario, a scheduler and a seed, from the first pod to the last, in virtual time.
 
-kube-scheduler's part: pods wait in order of creation. A refused pod waits until a pod has ended or, under spazio, a
-second of telemetry has come. Then it is tried again when it has backed off, for one second, doubling to ten; sooner
-where no other pod is ready, as since kube-scheduler 1.33 (KEP-5142). It sees a pod's end at once, and tries at most so
-many pods a second.
+kube-scheduler's part: pods wait in order of creation. A refused pod goes to the end of the queue, in which pods of
+equal priority are in the order in which they came or were last tried, and waits until a pod has ended or, under spazio,
+a second of telemetry has come. Then it is tried again when it has backed off, for one second, doubling to ten; sooner
+where no other pod is ready, as since kube-scheduler 1.33 (KEP-5142). It sees a pod's end at once, and seeks a node for
+at most so many pods a second.
+
+Source: kube-scheduler 1.36, `backend/queue` and `framework/plugins/queuesort`.
 """
 
 from collections import Counter
@@ -20,8 +23,6 @@ from spazio.simulation.scenario import PRODUCT, Scenario
 from spazio.simulation.schedulers import Make
 from spazio.simulation.schedulers.protocol import Scheduler
 from spazio.simulation.telemetry import Change, Event, Voice
-
-Kind = tuple[object, ...]
 
 _BACKOFF_SECONDS, _LONGEST_BACKOFF = 1.0, 10.0
 _TOLERANCE = 0.01
@@ -77,8 +78,8 @@ class _Engine:
         self._names = list(self._voice.nodes)
         self._alive = np.arange(len(self._names))
         count = len(population.created)
-        self._queue: list[int] = []
-        self._kinds: list[Kind] = [(group.name, *group.requests.items()) for group in scenario.pods]
+        self._queue = np.zeros(0, dtype=np.int64)
+        self._kinds = _kinds(scenario)[population.group]
         self._retry_at, self._tries = np.zeros(count), np.zeros(count, dtype=np.int64)
         self._woken = np.zeros(count, dtype=np.bool_)  # an event has come since the pod was refused
         self._allowance, self._event = 0.0, False
@@ -123,7 +124,7 @@ class _Engine:
         cluster = self._cluster
         created = np.flatnonzero((cluster.state == ABSENT) & (cluster.population.created <= now))
         cluster.state[created] = WAITING
-        self._queue += created.tolist()
+        self._queue = np.concatenate([self._queue, created])
 
     def _lose(self, now: float) -> None:
         while self._losses and self._losses[-1].at + SETTLED_SECONDS <= now:
@@ -133,53 +134,57 @@ class _Engine:
             self._names = [self._voice.nodes[index] for index in self._alive.tolist()]
             for pod in lost.tolist():
                 self._scheduler.hear(self._voice.facts(pod, now))
-                self._tries[pod] = 0
             for node in before - set(self._alive.tolist()):
                 self._scheduler.leave(self._voice.nodes[node])
-            self._queue = sorted(self._queue + lost.tolist())
+            self._tries[lost] = 0
+            self._queue = np.concatenate([self._queue, lost])
             self._event = True
 
     async def _schedule(self, now: float) -> None:
-        """Try pods, as many as the scheduler manages in a tick."""
+        """Try pods, as many as the scheduler manages in a tick; those that are refused go to the end of the queue.
+
+        Within a tick room only gets less, so a pod like another that was refused is refused without being asked about.
+        """
         most = self._scenario.binds_per_second / TICKS
         self._allowance = min(self._allowance + most, max(1.0, most))
         if self._event:
             self._woken[self._queue], self._event = True, False
-        placed: set[int] = set()
-        refused: set[Kind] = set()
-        for pod in self._ready(now):
-            if self._allowance < 1.0:
-                break
-            self._allowance -= 1.0
-            if await self._placed(pod, now, refused):
-                placed.add(pod)
-        self._queue = [pod for pod in self._queue if pod not in placed]
+        ready, tried = self._ready(now), 0
+        without_room: set[int] = set()
+        for pod, kind in zip(ready.tolist(), self._kinds[ready].tolist(), strict=True):
+            if kind not in without_room:
+                if self._allowance < 1.0:
+                    break
+                self._allowance -= 1.0
+                if not await self._placed(pod, now):
+                    without_room.add(kind)
+            tried += 1
+        if tried:
+            refused = ready[:tried][self._cluster.state[ready[:tried]] == WAITING]
+            self._refuse(refused, now)
+            self._queue = np.concatenate([self._queue[~np.isin(self._queue, ready[:tried])], refused])
 
-    def _ready(self, now: float) -> list[int]:
+    def _ready(self, now: float) -> Whole:
         """Return the pods to try in their order: those that do not back off, then the others, the nearest end first."""
-        queue = np.array(self._queue, dtype=np.int64)
-        queue = queue[(self._tries[queue] == 0) | self._woken[queue]]
+        queue = self._queue[(self._tries[self._queue] == 0) | self._woken[self._queue]]
         backs_off = (self._tries[queue] > 0) & (self._retry_at[queue] > now)
         others = queue[backs_off]
-        return [*queue[~backs_off].tolist(), *others[np.argsort(self._retry_at[others], kind="stable")].tolist()]
+        return np.concatenate([queue[~backs_off], others[np.argsort(self._retry_at[others], kind="stable")]])
 
-    async def _placed(self, pod: int, now: float, refused: set[Kind]) -> bool:
-        """Try to place a pod; a refused one backs off.
-
-        Within a tick room only gets less, so who is like a pod that was refused is refused without being asked about.
-        """
-        kind = self._kinds[self._cluster.population.group[pod]]
-        chosen = None if kind in refused else await self._scheduler.place(pod, self._names, now)
+    async def _placed(self, pod: int, now: float) -> bool:
+        chosen = await self._scheduler.place(pod, self._names, now)
         if chosen is None:
-            refused.add(kind)
-            self._retry_at[pod] = now + min(_LONGEST_BACKOFF, _BACKOFF_SECONDS * 2.0 ** min(self._tries[pod], 10))
-            self._tries[pod] += 1
-            self._woken[pod] = False
-            self._run.refusals += 1
             return False
         self._cluster.bind(pod, int(self._alive[chosen]), now)
         self._scheduler.hear(self._voice.facts(pod, now))
         return True
+
+    def _refuse(self, pods: Whole, now: float) -> None:
+        backoff = _BACKOFF_SECONDS * 2.0 ** np.minimum(self._tries[pods], 10)
+        self._retry_at[pods] = now + np.minimum(_LONGEST_BACKOFF, backoff)
+        self._tries[pods] += 1
+        self._woken[pods] = False
+        self._run.refusals += len(pods)
 
     def _measure(self, ticks: Sequence[Shown]) -> None:
         cluster, run = self._cluster, self._run
@@ -200,3 +205,10 @@ class _Engine:
             slowdowns = [np.maximum(1.0, tick.runnable[nodes] / cluster.cpus[nodes]) for tick in ticks]
             values, counts = np.unique(slowdowns, return_counts=True)
             run.slowdowns.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
+
+
+def _kinds(scenario: Scenario) -> Whole:
+    """Return (groups,) a number that is the same for groups whose pods no scheduler tells apart."""
+    kinds = [(group.name, *group.requests.items()) for group in scenario.pods]
+    numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
+    return np.array([numbers[kind] for kind in kinds])

@@ -168,7 +168,7 @@ class Scenario(_Table):
         about: One sentence.
         slowdown: Policy: pods of a node may be slowed down so much (`--policy-slowdown`).
         seconds: Latest end, in virtual time.
-        binds_per_second: Pods that the scheduler places at most each second.
+        binds_per_second: Pods for which the scheduler seeks a node at most each second.
         nodes: Groups of nodes.
         pods: Groups of pods.
         losses: Nodes that die.

@@ -1,0 +1,29 @@
+"""What the engine plays of kube-scheduler, and what it measures of a run."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from spazio.simulation import engine
+from spazio.simulation.scenario import Scenario
+
+PLAIN = {"start_seconds": 0, "spike_seconds": 0, "loss": 0}
+
+
+def made(**fields: Any) -> Scenario:
+    return Scenario.model_validate({"name": "test", "nodes": [{"count": 8, "cpus": 4}], "physics": PLAIN, **fields})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kinds", "longest"), [(1, 0.5), (200, 22.0)])
+@pytest.mark.parametrize("scheduler", ["kube", "spazio"])
+def test_pods_that_fit_nowhere_do_not_keep_later_ones_from_being_tried(
+    scheduler: str, kinds: int, longest: float
+) -> None:
+    """Their backoffs end sooner than the scheduler, at ten a second, has asked about each of them once."""
+    pods = [{"name": "huge", "count": 200 // kinds, "cpu_request": 64 + number} for number in range(kinds)]
+    small = {"name": "small", "count": 5, "per_second": 1, "at": 20, "work": 3, "cpu_request": "500m"}
+    wanted = made(pods=[*pods, small], seconds=60, binds_per_second=10, keep_requests=True)
+    run = asyncio.run(engine.run(wanted, scheduler, 1))
+    assert (run.bound - run.since)[run.population.group == kinds].max() < longest

@@ -85,6 +85,7 @@ class Cluster:
     Attributes:
         cpus: (nodes,).
         memory: (nodes,) bytes.
+        system_cpu: (nodes,) cores that the system takes without any pod.
         alive: (nodes,) whether a node runs.
         state: (pods,) one of the states above.
         node: (pods,) index of the node; -1: none.
@@ -103,7 +104,7 @@ class Cluster:
             return np.concatenate([np.full(group.count, float(getattr(group, field))) for group in scenario.nodes])
 
         self.cpus, self.memory = spread("cpus"), spread("memory")
-        self._system_cpu, self._system_memory = spread("system_cpu"), spread("system_memory")
+        self.system_cpu, self._system_memory = spread("system_cpu"), spread("system_memory")
         self.alive = np.ones(len(self.cpus), dtype=np.bool_)
         count = len(population.created)
         lives = np.array([group.seconds or np.inf for group in scenario.pods])
@@ -150,7 +151,7 @@ class Cluster:
         threads[serving] = self._random.poisson(own.demand[running[serving]])
         late = starting[(self._due[starting] > now) & (self._due[starting] <= now + self._physics.spike_seconds)]
         spikes = np.bincount(self.node[late], minlength=nodes)
-        runnable = np.bincount(node, weights=threads, minlength=nodes) + spikes + self._system_cpu * self.alive
+        runnable = np.bincount(node, weights=threads, minlength=nodes) + spikes + self.system_cpu * self.alive
         each = np.minimum(1.0, self.cpus / np.maximum(runnable, 1e-9))
         useful = each * (1.0 - self._physics.loss * (1.0 - each))
         taken = threads * each[node] * step

@@ -37,8 +37,8 @@ class Run:
         population: The pods.
         since: Virtual time of creation, or at which a pod lost its node.
         bound, began, ended: Virtual times after that; NaN: never.
-        over_seconds: Node-seconds in which the mean slowdown was beyond the policy, or services demanded so much that
-            theirs would be.
+        over_seconds: Node-seconds in which the mean slowdown was beyond the policy, and by more than the system itself
+            causes, or services demanded so much that theirs would be.
         busy_seconds: Node-seconds in which any pod ran.
         utilization: (seconds,) CPU in use over all CPUs.
         slowdowns: How often serving pods had each slowdown, counted for each pod and tenth of a second; slowdowns are
@@ -86,6 +86,7 @@ class _Engine:
         self._serving = np.flatnonzero(population.demand > 0)
         cluster = self._cluster
         self._allowed = slowdown.cores(scenario.slowdown, cluster.cpus)
+        self._longest = scenario.slowdown + cluster.system_cpu / cluster.cpus
         self._run = Run(population, cluster.since, cluster.bound, cluster.began, cluster.ended)
 
     async def run(self) -> Run:
@@ -194,7 +195,7 @@ class _Engine:
         # What services demand and do not get is gone here. Beyond this much of it their requests would wait too long.
         demand = cluster.population.demand[running]
         demanded = np.bincount(cluster.node[running], weights=demand, minlength=len(cluster.cpus))
-        over = (slowed > self._scenario.slowdown + _TOLERANCE) | (demanded > self._allowed + _TOLERANCE)
+        over = (slowed > self._longest + _TOLERANCE) | (demanded > self._allowed + _TOLERANCE)
         run.over_seconds += int(np.count_nonzero(busy & over))
         run.busy_seconds += int(busy.sum())
         used = np.mean([tick.used.sum() for tick in ticks]) / cluster.cpus[cluster.alive].sum()

@@ -27,3 +27,13 @@ def test_pods_that_fit_nowhere_do_not_keep_later_ones_from_being_tried(
     wanted = made(pods=[*pods, small], seconds=60, binds_per_second=10, keep_requests=True)
     run = asyncio.run(engine.run(wanted, scheduler, 1))
     assert (run.bound - run.since)[run.population.group == kinds].max() < longest
+
+
+@pytest.mark.parametrize("cpus", [2, 4, 8, 16])
+@pytest.mark.parametrize(("more", "share"), [(0, 0.0), (1, 1.0)])
+def test_what_the_system_itself_takes_does_not_break_the_policy(cpus: int, more: int, share: float) -> None:
+    pods = [{"name": "p", "count": 2 * cpus + more, "work": 20, "spread": 0}]
+    run = asyncio.run(
+        engine.run(made(nodes=[{"count": 1, "cpus": cpus}], pods=pods, binds_per_second=10_000), "kube", 1)
+    )
+    assert run.over_seconds / run.busy_seconds == pytest.approx(share, abs=0.05)

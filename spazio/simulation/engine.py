@@ -40,7 +40,7 @@ class Run:
         over_seconds: Node-seconds in which the mean slowdown was beyond the policy, and by more than the system itself
             causes, or services demanded so much that theirs would be.
         busy_seconds: Node-seconds in which any pod ran.
-        utilization: (seconds,) CPU in use over all CPUs.
+        utilization: (seconds,) CPU in use over all CPUs, from the first possible creation on.
         slowdowns: How often serving pods had each slowdown, counted for each pod and tenth of a second; slowdowns are
             few, since a whole number of threads is runnable beside what the system takes.
         kills: Out-of-memory kills.
@@ -116,7 +116,8 @@ class _Engine:
                     changes.append((pod, event, now))
                     self._scheduler.hear(self._voice.facts(pod, now, deleted=event == "exited"))
             self._event |= bool(len(ended))
-        self._measure(ticks)
+        if number >= SETTLED_SECONDS:
+            self._measure(ticks)
         messages = self._voice.second(number, ticks, changes) if self._is_spazio else ()  # only spazio reads messages
         self._scheduler.observe(number + 1.0, ticks, messages)
         self._event |= self._is_spazio

@@ -48,11 +48,10 @@ def of(run: Run, scenario: Scenario) -> dict[str, float]:
     figures |= _by_workload(run, scenario, ended)
     values, counts = np.array(sorted(run.slowdowns.items()), dtype=np.float64).reshape(-1, 2).T
     figures |= _distribution("serving_slowdown", values, counts)
-    busy = [share for share in run.utilization if share > 0]
     return figures | {
         "over_node_seconds": float(run.over_seconds),
         "over_share": run.over_seconds / max(1, run.busy_seconds),
-        "utilization_mean": _mean(np.array(busy)),
+        "utilization_mean": _mean(np.array(run.utilization)),
         "kills": float(run.kills),
         "refusals": float(run.refusals),
     }

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from spazio.simulation import engine
+from spazio.simulation import engine, outcome
 from spazio.simulation.scenario import Scenario
 
 PLAIN = {"start_seconds": 0, "spike_seconds": 0, "loss": 0}
@@ -37,3 +37,12 @@ def test_what_the_system_itself_takes_does_not_break_the_policy(cpus: int, more:
         engine.run(made(nodes=[{"count": 1, "cpus": cpus}], pods=pods, binds_per_second=10_000), "kube", 1)
     )
     assert run.over_seconds / run.busy_seconds == pytest.approx(share, abs=0.05)
+
+
+@pytest.mark.parametrize("work", [10, 100])
+def test_the_cpu_in_use_counts_from_the_first_possible_creation(work: int) -> None:
+    pods = [{"name": "p", "count": 6, "work": work, "spread": 0, "cpu_request": 1}]
+    wanted = made(nodes=[{"count": 3, "cpus": 2, "system_cpu": 0}], pods=pods)
+    run = asyncio.run(engine.run(wanted, "kube", 1))
+    assert len(run.utilization) == run.seconds
+    assert outcome.of(run, wanted)["utilization_mean"] == pytest.approx(work / run.seconds, abs=0.02)

@@ -89,7 +89,7 @@ class Cluster:
         alive: (nodes,) whether a node runs.
         state: (pods,) one of the states above.
         node: (pods,) index of the node; -1: none.
-        since: (pods,) from when on a pod has waited for a node, or did before it was bound.
+        since: (pods,) from when on a pod has waited for a node, or did before it was bound; NaN: not created.
         bound, began, ended: (pods,) times; NaN: not yet.
         used_cores: (pods,) core-seconds since they were last taken by telemetry.
         waited: (pods,) seconds in which some thread waited for a CPU, since the same.
@@ -110,18 +110,23 @@ class Cluster:
         lives = np.array([group.seconds or np.inf for group in scenario.pods])
         self._life = np.where(population.threads > 0, np.inf, lives[population.group])
         self.state, self.node = np.zeros(count, dtype=np.int64), np.full(count, -1, dtype=np.int64)
-        self.since = population.created.copy()
-        self.bound, self.began, self.ended = (np.full(count, np.nan) for _ in range(3))
+        self.since, self.bound, self.began, self.ended = (np.full(count, np.nan) for _ in range(4))
         self._due, self._left = np.full(count, np.inf), population.work.copy()
         self._killed = np.zeros(count, dtype=np.int64)
         self.used_cores, self.waited = np.zeros(count), np.zeros(count)
         self.kills = 0
 
     @property
-    def ends(self) -> NDArray[np.bool_]:
-        """(pods,) whether a pod ends by itself."""
-        ends: NDArray[np.bool_] = np.isfinite(self.population.work) | np.isfinite(self._life)
-        return ends
+    def done(self) -> bool:
+        """Whether all pods that end by themselves, of which there are some, have ended, and all others have a node."""
+        ends = np.isfinite(self.population.work) | np.isfinite(self._life)
+        return bool(ends.any() and (self.state[ends] == DONE).all() and (self.node[~ends] >= 0).all())
+
+    def create(self, now: float) -> Whole:
+        """Create the pods whose time has come, which then wait for a node; return them."""
+        created = np.flatnonzero((self.state == ABSENT) & (self.population.created <= now))
+        self.state[created], self.since[created] = WAITING, self.population.created[created]
+        return created
 
     def bind(self, pod: int, node: int, now: float) -> None:
         """Bind a pod; it runs after its start latency."""

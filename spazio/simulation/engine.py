@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from processors.estimation import slowdown
 from spazio.simulation import schedulers
-from spazio.simulation.cluster import ABSENT, DONE, RUNNING, TICKS, WAITING, Cluster, Population, Shown, Whole, populate
+from spazio.simulation.cluster import RUNNING, TICKS, WAITING, Cluster, Population, Shown, Whole, populate
 from spazio.simulation.scenario import PRODUCT, Scenario
 from spazio.simulation.schedulers import Make
 from spazio.simulation.schedulers.protocol import Scheduler
@@ -35,7 +35,7 @@ class Run:
 
     Attributes:
         population: The pods.
-        since: Virtual time of creation, or at which a pod lost its node.
+        since: Virtual time of creation, or at which a pod lost its node; NaN: not created.
         bound, began, ended: Virtual times after that; NaN: never.
         over_seconds: Node-seconds in which the mean slowdown was beyond the policy, and by more than the system itself
             causes, or services demanded so much that theirs would be.
@@ -90,14 +90,11 @@ class _Engine:
         self._run = Run(population, cluster.since, cluster.bound, cluster.began, cluster.ended)
 
     async def run(self) -> Run:
-        scenario, cluster, number = self._scenario, self._cluster, 0
-        ends = cluster.ends
-        while True:
+        number, latest = 0, SETTLED_SECONDS + self._scenario.seconds
+        while number < latest and not self._cluster.done:
             await self._second(number)
             number += 1
-            if number >= SETTLED_SECONDS + scenario.seconds or (ends.any() and (cluster.state[ends] == DONE).all()):
-                break
-        self._run.kills, self._run.seconds = cluster.kills, number - SETTLED_SECONDS
+        self._run.kills, self._run.seconds = self._cluster.kills, number - SETTLED_SECONDS
         return self._run
 
     async def _second(self, number: int) -> None:
@@ -105,7 +102,7 @@ class _Engine:
         changes: list[Change] = []
         for tick in range(TICKS):
             now = number + tick / TICKS
-            self._create(now)
+            self._queue = np.concatenate([self._queue, self._cluster.create(now)])
             self._lose(now)
             await self._schedule(now)
             shown, began, ended = self._cluster.tick(now)
@@ -121,12 +118,6 @@ class _Engine:
         messages = self._voice.second(number, ticks, changes) if self._is_spazio else ()  # only spazio reads messages
         self._scheduler.observe(number + 1.0, ticks, messages)
         self._event |= self._is_spazio
-
-    def _create(self, now: float) -> None:
-        cluster = self._cluster
-        created = np.flatnonzero((cluster.state == ABSENT) & (cluster.population.created <= now))
-        cluster.state[created] = WAITING
-        self._queue = np.concatenate([self._queue, created])
 
     def _lose(self, now: float) -> None:
         while self._losses and self._losses[-1].at + SETTLED_SECONDS <= now:

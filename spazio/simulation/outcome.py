@@ -34,12 +34,12 @@ class Interval(NamedTuple):
 def of(run: Run, scenario: Scenario) -> dict[str, float]:
     """Return the figures of one run, in seconds unless stated; NaN: there is none."""
     own = run.population
-    ended = np.isfinite(run.ended)
+    created, ended = np.isfinite(run.since), np.isfinite(run.ended)
     batch = own.threads > 0
     figures = {
         "job_seconds": _job(run, batch),
-        "unfinished": float(np.count_nonzero(batch & ~ended)),
-        "unbound": float(np.count_nonzero(np.isnan(run.bound))),
+        "unfinished": float(np.count_nonzero(created & batch & ~ended)),
+        "unbound": float(np.count_nonzero(created & np.isnan(run.bound))),
     }
     took = (run.ended - run.bound)[batch & ended]
     waited = (run.bound - run.since)[np.isfinite(run.bound)]

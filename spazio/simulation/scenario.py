@@ -196,7 +196,18 @@ class Scenario(_Table):
             raise ValueError(f"{nodes} nodes and {pods} pods; at most {_MOST_NODES} and {_MOST_PODS} are simulated")
         if sum(loss.nodes for loss in self.losses) >= nodes:
             raise ValueError("losses leave no node")
+        last = max(self.pods, key=_latest)
+        if _latest(last) >= self.seconds:
+            raise ValueError(
+                f"pods {last.name} come until {_latest(last):g} s, but seconds = {self.seconds:g} ends the run: "
+                "give it more, or [trace] a higher speed"
+            )
         return self
+
+
+def _latest(pods: Pods) -> float:
+    """Return when the last pod of a group is created."""
+    return pods.at + ((pods.count - 1) / pods.per_second if pods.per_second else 0.0)
 
 
 def packaged() -> list[str]:

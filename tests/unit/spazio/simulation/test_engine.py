@@ -46,3 +46,25 @@ def test_the_cpu_in_use_counts_from_the_first_possible_creation(work: int) -> No
     run = asyncio.run(engine.run(wanted, "kube", 1))
     assert len(run.utilization) == run.seconds
     assert outcome.of(run, wanted)["utilization_mean"] == pytest.approx(work / run.seconds, abs=0.02)
+
+
+def test_a_run_goes_on_until_every_pod_has_come_and_has_a_node() -> None:
+    """The services come one a second after the job has ended, and the last of them waits until one of its kind ends."""
+    job = {"name": "job", "count": 6, "work": 10, "cpu_request": 1}
+    api = {"name": "api", "kind": "serving", "at": 30, "cores": 0.1, "cpu_request": 1}
+    pods = [job, {**api, "count": 1, "seconds": 20}, {**api, "count": 6, "per_second": 1}]
+    wanted = made(nodes=[{"count": 3, "cpus": 2}], pods=pods)
+    run = asyncio.run(engine.run(wanted, "kube", 1))
+    assert outcome.of(run, wanted)["unbound"] == 0
+    assert run.seconds == pytest.approx(51, abs=1)
+    assert outcome.of(run, wanted)["job_seconds"] < 20
+
+
+def test_pods_that_wait_at_the_latest_end_are_without_a_node_and_those_not_created_are_not() -> None:
+    pods = [
+        {"name": "api", "kind": "serving", "count": count, "at": at, "cpu_request": 1}
+        for count, at in ((8, 0), (3, 59.95))
+    ]
+    wanted = made(nodes=[{"count": 3, "cpus": 2}], pods=pods, seconds=60)
+    run = asyncio.run(engine.run(wanted, "kube", 1))
+    assert outcome.of(run, wanted)["unbound"] == 2

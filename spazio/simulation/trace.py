@@ -1,11 +1,11 @@
 """Pods and nodes of a scenario from CSV lists: what ran when, what it requested, and what it used.
 
-A list of pods has the columns pod, arrival, duration (seconds; empty: to the end), cpu_request, memory_request,
-cpu_usage and memory_usage (quantities; empty: nothing is requested, and as much is used as is requested); it may have
-workload and kind. A `serving` pod, the default, demands that CPU for the duration; a `batch` one computes until it has
-used as much as that in all. A list of nodes has node, cpus and memory; it may have allocatable_cpu, allocatable_memory
-and pods. The openb lists of Alibaba's cluster-trace-gpu-v2023 are read as they are: they state no usage, and their GPUs
-are left out.
+A list of pods has the columns pod, arrival, duration (seconds; 0 counts as 1; empty: to the end), cpu_request,
+memory_request, cpu_usage and memory_usage (quantities; empty: nothing is requested, and as much is used as is
+requested); it may have workload and kind. A `serving` pod, the default, demands that CPU for the duration; a `batch`
+one computes until it has used as much as that in all. A list of nodes has node, cpus and memory; it may have
+allocatable_cpu, allocatable_memory and pods. The openb lists of Alibaba's cluster-trace-gpu-v2023 are read as they are:
+they state no usage, and their GPUs are left out.
 """
 
 import csv
@@ -91,7 +91,7 @@ def _pod(row: Row, speed: float) -> Table:
         for resource in ("cpu", "memory")
         if row[f"{resource}_usage"]
     }
-    seconds = float(row["duration"]) / speed if row["duration"] else 0.0
+    seconds = (float(row["duration"]) or 1.0) / speed if row["duration"] else 0.0
     return {
         "name": named(row.get("workload") or workload.owner(row["pod"])),
         "count": 1,
@@ -123,7 +123,7 @@ def _openb(row: Row) -> Row:
     return {
         "pod": row["name"],
         "arrival": row["creation_time"],
-        "duration": str(max(lived, 1)),
+        "duration": str(max(lived, 0)),
         "cpu_request": f"{row['cpu_milli']}m",
         "memory_request": f"{row['memory_mib']}Mi",
         "cpu_usage": "",

@@ -37,6 +37,14 @@ def test_a_pod_of_a_list_requests_and_uses_what_the_list_says(tmp_path: Path) ->
     assert (free.seconds, free.cores, free.memory) == (0, 0.1, 200 * 2.0**20)
 
 
+@pytest.mark.parametrize(("duration", "seconds"), [("0", 0.5), ("0.4", 0.2), ("", 0.0)])
+def test_a_pod_of_no_duration_lives_for_a_second_and_without_a_duration_to_the_end(
+    tmp_path: Path, duration: str, seconds: float
+) -> None:
+    (pod,) = loaded(tmp_path, f"{PODS}p,0,{duration},,,1,1Mi,,\n", speed=2).pods
+    assert pod.seconds == seconds
+
+
 def test_equal_nodes_of_a_list_are_one_group(tmp_path: Path) -> None:
     nodes = NODES + "a,4,8Gi,3500m,7Gi,50\nb,4,8Gi,3500m,7Gi,50\nc,2,4Gi,,,\n"
     large, small = loaded(tmp_path, PODS + "p,0,9,,,1,1Mi,,\n", nodes).nodes

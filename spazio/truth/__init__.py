@@ -23,13 +23,13 @@ from spazio import INTERRUPTED, count, extra
 from spazio.terminal import clean
 from spazio.truth import evaluation, experiment, family, pod, recording, report
 from spazio.truth.evaluation import Cell
+from spazio.truth.family import Family
 from spazio.truth.recording import Recording, Step
 
 SLOWDOWNS = (1.2, 1.5, 2.0, 3.0)
 FORMS = ("composed", "least_squares")
 _STEP_SECONDS = {True: 15.5, False: 30.5}
 _SECONDS = (10.0, 15.0, 30.0)
-_FILLED = 0.9  # share of the memory that is available at the start
 
 
 def run(
@@ -121,16 +121,30 @@ def _names() -> list[str]:
     return [each.name for each in family.families(1, family.GIB, quick=False)]
 
 
-async def _record(settings: Settings, out: Path, *, quick: bool, only: Sequence[str]) -> Recording:
-    machine = experiment.machine(settings)
+def _families(settings: Settings, cpus: int, *, quick: bool, only: Sequence[str]) -> list[Family]:
+    """Return the families to run.
+
+    Raises:
+        ValueError: There is no such family, or its pods need more memory than is free.
+    """
     if unknown := set(only) - set(_names()):
         raise ValueError(f"{', '.join(sorted(unknown))}: no such family; families are {', '.join(_names())}")
-    memory = int(_FILLED * experiment.available_bytes(settings))
-    families = [
-        each
-        for each in family.families(int(str(machine["cpus"])), memory, quick=quick and not only)
-        if not only or each.name in only
-    ]
+    memory = int(experiment.FILLED * experiment.available_bytes(settings))
+    every = family.families(cpus, memory, quick=quick and not only)
+    families = [each for each in every if not only or each.name in only]
+    left = max(0, memory - family.PIPELINE_BYTES)
+    if large := [each for each in families if each.most_bytes > left]:
+        most = max(each.most_bytes for each in large)
+        raise ValueError(
+            f"{', '.join(each.name for each in large)}: pods take up to {most / family.GIB:.1f} GiB, and "
+            f"{left / family.GIB:.1f} GiB are free beside spazio; free memory, or name other families with --only"
+        )
+    return families
+
+
+async def _record(settings: Settings, out: Path, *, quick: bool, only: Sequence[str]) -> Recording:
+    machine = experiment.machine(settings)
+    families = _families(settings, int(str(machine["cpus"])), quick=quick, only=only)
     step_seconds = _STEP_SECONDS[quick]
     steps = sum(len(each.counts) + len(each.before) for each in families)
     recorded = Recording(out, machine)

@@ -27,11 +27,12 @@ from spazio.service import addresses, child
 from spazio.service.child import Unstartable
 from spazio.truth import disturbance
 from spazio.truth.disturbance import Outside
-from spazio.truth.family import Family
+from spazio.truth.family import MOST_ADDED, Family, following
 from spazio.truth.pod import Groups, Pod
 from spazio.truth.recording import Recorder, Recording, Step
 from spazio.truth.slowdown import Baseline, correct
 
+FILLED = 0.9  # share of the available memory
 _START_SECONDS = 40.0
 _LOOK_SECONDS = 0.2
 _SETTLED_SECONDS = 6.0  # after a change, before slowdown is measured
@@ -39,7 +40,6 @@ _GONE_SECONDS = 3.0  # between families, and before a pod that was beside others
 _ALONE_SECONDS = 10.0
 _CORRECTIONS = 3  # tries to measure it undisturbed
 _MOST_SLOWDOWN = 4.0
-_MOST_ADDED = 3  # steps of a family after its last one, until its work is slower than the policy allows
 
 
 @asynccontextmanager
@@ -92,7 +92,7 @@ class Experiment:
 
         However it ends, no pod and no control group is left.
         """
-        self._groups.open()
+        self._groups.open(int(FILLED * available_bytes(self._settings)))
         for kind in (*TELEMETRY_KINDS, "availability"):
             await self._client.subscribe(self._names.node(kind, self._node), cb=self._record)
         await self._client.subscribe(self._names.model, cb=self._record)
@@ -114,6 +114,7 @@ class Experiment:
         for name, (program, count) in family.before.items():
             before = [await self._start(name, program, None) for _ in range(count)]
             await asyncio.sleep(step_seconds)
+            self._require_running()
             await self._end(before)
         for program in family.beside:
             await self._start(f"{family.name}-beside", program, None)
@@ -132,9 +133,9 @@ class Experiment:
             if step.fits is not None and step.fits - count < 1:
                 break
             fast = step.slowdown is not None and step.slowdown <= self._settings.slowdown
-            if fast and count == counts[-1] and added < _MOST_ADDED:
+            if fast and count == counts[-1] and added < MOST_ADDED:
                 added += 1
-                counts.append(count + max(1, count - (counts[-2] if len(counts) > 1 else 0)))
+                counts.append(following(counts))
         if family.again and family.endless and steps[0].pods == 1:
             await self._end(counted[:-1])
             await self._correct(family, steps, counted[-1])
@@ -184,8 +185,22 @@ class Experiment:
             replaced.append(oldest)
             counted.append(await self._start(family.workload(0), family.program(0), family.quota))
         await asyncio.sleep(max(0.0, ending - time.monotonic()))
+        self._require_running()
         outside = (self._outside.seconds() - before) / (time.monotonic() - began)
         return replaced, round(outside, 3) if outside > disturbance.SHARE * (os.cpu_count() or 1) else None
+
+    def _require_running(self) -> None:
+        """See that all pods run, since the rest of them would be measured as if they did.
+
+        Raises:
+            RuntimeError: A pod has ended.
+        """
+        for pod in self._pods:
+            if pod.status is not None:
+                raise RuntimeError(
+                    f"a pod of {pod.workload} ended with status {pod.status}"
+                    + ("; memory ran out: free some, and measure again" if pod.status == -signal.SIGKILL else "")
+                )
 
     async def _start(self, name: str, program: Sequence[str], quota: float | None) -> Pod:
         pod = Pod(name, program, quota)

@@ -3,7 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from spazio.truth import workload
+
 GIB = 1 << 30
+PIPELINE_BYTES = 3 * GIB // 4  # memory of `spazio up`; it takes 0.6 GiB within the 40 minutes
+MOST_ADDED = 3  # steps of a family after its last one, until its work is slower than the policy allows
+_POD_BYTES = 12 << 20  # memory of a pod before it works
 TIMED = ("serve", "think", "spike")  # programs that know how long their work takes alone
 
 
@@ -40,6 +45,16 @@ class Family:
         """Whether the pods work without a pause, all alike, so that only a pod alone shows what their work takes."""
         return self.limit == "cpu" and len(self.programs) == 1 and self.programs[0][0] not in TIMED and not self.beside
 
+    @property
+    def most_bytes(self) -> int:
+        """Memory that the pods take at most at a time."""
+        counts = list(self.counts)
+        while self.limit == "cpu" and len(counts) < len(self.counts) + MOST_ADDED:
+            counts.append(following(counts))
+        counted = [self.program(index) for index in range(max(counts))]
+        before = [count * _bytes(program) for program, count in self.before.values()]
+        return max([*before, sum(map(_bytes, [*self.beside, *counted]))])
+
     def program(self, index: int) -> Sequence[str]:
         """Return the program of the pod of this index."""
         return self.programs[index % len(self.programs)]
@@ -53,15 +68,28 @@ BURN = ("burn", "--work", "0.05")
 SERVICE = ("serve", "--share", "0.3")
 
 
+def following(counts: Sequence[int]) -> int:
+    """Return the number of pods of a step that is added after these."""
+    return counts[-1] + max(1, counts[-1] - (counts[-2] if len(counts) > 1 else 0))
+
+
+def _bytes(program: Sequence[str]) -> int:
+    """Return the memory that a pod of a program takes."""
+    options = dict(zip(program[1::2], program[2::2], strict=True))
+    held = {"hold": int(options.get("--bytes", 0)), "stream": 2 * workload.BUFFER}
+    return _POD_BYTES + held.get(program[0], 0)
+
+
 def families(cpus: int, memory_bytes: int, *, quick: bool) -> tuple[Family, ...]:
     """Return the families for a machine of this size.
 
     Args:
         cpus: CPUs of the machine.
-        memory_bytes: Memory that may be filled.
+        memory_bytes: Memory that spazio and the pods may fill.
         quick: Only the most informative few.
     """
-    size = max(GIB // 4, memory_bytes // (5 if quick else 10) // GIB * GIB)
+    left = max(0, memory_bytes - PIPELINE_BYTES)
+    size = max(min(GIB // 4, left // 8), memory_bytes // (5 if quick else 10) // GIB * GIB)
 
     def scaled(*counts: int) -> tuple[int, ...]:
         return tuple(dict.fromkeys(max(1, round(count * cpus / 2)) for count in counts))
@@ -93,7 +121,7 @@ def families(cpus: int, memory_bytes: int, *, quick: bool) -> tuple[Family, ...]
         Family("write", [("write",)], (1, 2, 3)),
         Family("quota", [("burn", "--work", "0.01")], scaled(1, 5, 10, 15), quota=0.3),
         Family("spike", [("spike", "--seconds", "2", "--share", "0.2")], scaled(1, 3, 6)),
-        Family("mix", [BURN, SERVICE, ("hold", "--bytes", str(GIB))], range(1, 6)),
+        Family("mix", [BURN, SERVICE, ("hold", "--bytes", str(min(GIB, left // 3)))], range(1, 6)),
         changed,
         Family(
             "burn-after-overload", [("burn", "--work", "0.03")], scaled(1, 3, 5), before={"flood": (BURN, 3 * cpus)}

@@ -38,12 +38,16 @@ class Groups:
         mounts = [layout.unified, layout.memory, layout.accounting, layout.bandwidth]
         self._version_2 = version_2
         self._bandwidth = root if version_2 else layout.bandwidth
+        self._memory = root if version_2 else layout.memory
         self.roots = list(dict.fromkeys(mount / PARENT for mount in mounts if mount is not None))
         if not self.roots:
             raise Unusable(f"{root} has no control groups; set their mount point with --sample-cgroup")
 
-    def open(self) -> None:
+    def open(self, memory_bytes: int) -> None:
         """Create the parent of all groups.
+
+        Args:
+            memory_bytes: Memory that all pods may take; beyond it the kernel kills pods, and nothing else.
 
         Raises:
             Unusable: It cannot be created.
@@ -55,6 +59,9 @@ class Groups:
                     (folder / "cgroup.subtree_control").write_text("+cpu +memory")
             for folder in self.roots:
                 folder.mkdir(exist_ok=True)
+            if self._memory is not None:
+                name = "memory.max" if self._version_2 else "memory.limit_in_bytes"
+                (self._memory / PARENT / name).write_text(str(memory_bytes))
         except OSError as error:
             raise Unusable(
                 f"{self.roots[0]} cannot be created: {error.strerror}; run this as root, or in a delegated cgroup"
@@ -126,6 +133,11 @@ class Pod:
         )
         self._reading = asyncio.create_task(self._read(self._process))
 
+    @property
+    def status(self) -> int | None:
+        """Exit status of a process that has ended; None: it runs."""
+        return None if self._process is None else self._process.returncode
+
     async def end(self) -> None:
         """Kill the process and remove its groups."""
         for pid in self._pids():
@@ -163,9 +175,12 @@ class Pod:
 
 
 def _join(files: Sequence[str], parent: int) -> None:
-    """Move this process into control groups; between fork and exec, so that they count its whole start."""
+    """Move this process into control groups; between fork and exec, so that they count its whole start.
+
+    Where the machine's memory runs out all the same, the kernel kills a pod first.
+    """
     child.end_with(parent, signal.SIGKILL)
-    for name in files:
+    for name, content in (*((name, b"0") for name in files), ("/proc/self/oom_score_adj", b"1000")):
         descriptor = os.open(name, os.O_WRONLY)
-        os.write(descriptor, b"0")
+        os.write(descriptor, content)
         os.close(descriptor)

@@ -17,9 +17,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 
+BUFFER = 64 << 20
 _PAGE = 4096
 _TURNS_A_SECOND = 1e8  # approximate; pieces of endless work consist of turns
-_BUFFER = 64 << 20
 _BLOCK = 4 << 20
 
 
@@ -105,7 +105,7 @@ def hold(options: argparse.Namespace) -> None:
 
 def stream(options: argparse.Namespace) -> None:  # noqa: ARG001 # all families are called alike
     """Copy memory without a pause."""
-    source, target = bytearray(os.urandom(1 << 20)) * (_BUFFER >> 20), bytearray(_BUFFER)
+    source, target = bytearray(os.urandom(1 << 20)) * (BUFFER >> 20), bytearray(BUFFER)
     while True:
         began = time.time()
         for _ in range(4):

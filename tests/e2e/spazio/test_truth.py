@@ -1,5 +1,6 @@
 """The experiment as a user runs it, in its quick form: real pods, a real pipeline, and numbers that are right."""
 
+import asyncio
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from spazio.truth.pod import Groups, Pod
 from tests.e2e.pipeline import until
 
 pytestmark = [
@@ -112,6 +114,41 @@ def test_an_experiment_that_is_ended_ends_its_pods_and_its_pipeline(tmp_path: Pa
             for each in group.glob("*/"):
                 each.rmdir()
             group.rmdir()
+    assert not groups()
+
+
+def scores() -> set[str]:
+    """Return how readily the kernel kills each pod."""
+    return {Path(f"/proc/{pid}/oom_score_adj").read_text().strip() for pid in pods()}
+
+
+@pytest.mark.skipif(len(Path("/proc/swaps").read_text().splitlines()) > 1, reason="the pod would be swapped out")
+async def test_a_pod_that_takes_more_memory_than_all_may_is_killed_and_nothing_else(tmp_path: Path) -> None:
+    made = Groups(Path("/sys/fs/cgroup"))
+    made.open(64 << 20)
+    modest, greedy = Pod("burn", ("burn",)), Pod("hold", ("hold", "--bytes", str(1 << 30)))
+    try:
+        for pod in (modest, greedy):
+            await pod.start(made, seed=1, folder=tmp_path)
+        assert scores() == {"1000"}
+        await asyncio.to_thread(until, lambda: greedy.status is not None, 30, "the pod is killed")
+        assert (greedy.status, modest.status) == (-signal.SIGKILL, None)
+    finally:
+        for pod in (modest, greedy):
+            await pod.end()
+        made.close()
+
+
+def test_an_experiment_ends_with_a_pod_that_is_killed_and_says_so(tmp_path: Path) -> None:
+    command = (sys.executable, "-m", "spazio", "truth", "--quick", "--only", "burn", "--out", str(tmp_path))
+    with subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True) as experiment:
+        until(pods, 60, "a pod runs")
+        os.kill(pods().pop(), signal.SIGKILL)
+        _, shown = experiment.communicate(timeout=60)
+    assert shown.splitlines()[-1] == (
+        "spazio: a pod of burn ended with status -9; memory ran out: free some, and measure again"
+    )
+    assert experiment.returncode == 2
     assert not groups()
 
 

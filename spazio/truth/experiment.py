@@ -29,7 +29,7 @@ from spazio.truth import disturbance
 from spazio.truth.disturbance import Outside
 from spazio.truth.family import MOST_ADDED, Family, following
 from spazio.truth.pod import Groups, Pod
-from spazio.truth.recording import Recorder, Recording, Step
+from spazio.truth.recording import Recorder, Recording, Step, recorder
 from spazio.truth.slowdown import Baseline, correct
 
 FILLED = 0.9  # share of the available memory
@@ -264,19 +264,20 @@ async def record(
     settings: Settings, families: Sequence[Family], folder: Path, step_seconds: float
 ) -> AsyncGenerator[Recording, None]:
     """Run everything and record it; yield the recording after every step."""
-    recording, recorder = Recording(folder, machine(settings)), Recorder(folder)
-    try:
+    recording = Recording(folder, machine(settings))
+    with recorder(recording) as telemetry:
         async with (
             pipeline(settings) as (located, pid),
             connection.connect(located, f"{settings.prefix}-truth") as client,
+            contextlib.aclosing(
+                Experiment(located, client, telemetry, folder, pid).run(families, step_seconds)
+            ) as steps,
         ):
             await asyncio.sleep(_GONE_SECONDS)
-            experiment = Experiment(located, client, recorder, folder, pid)
-            async with contextlib.aclosing(experiment.run(families, step_seconds)) as steps:
-                async for step in steps:
-                    recording.steps.append(step)
-                    recording.save()
-                    yield recording
+            async for step in steps:
+                if not recording.steps:
+                    telemetry.keep()
+                recording.steps.append(step)
+                recording.save()
+                yield recording
             recording.save()  # slowdowns of the last family are corrected when it ends
-    finally:
-        recorder.close()

@@ -1,15 +1,24 @@
-"""Recording of an experiment: the telemetry from the bus, and the steps of the experiment."""
+"""Recording of an experiment: the telemetry from the bus, and the steps of the experiment.
 
+Both files carry the identifier of the recording, so that the steps of one experiment are never evaluated with the
+telemetry of another. An earlier recording in the folder stays until there is a step to replace it.
+"""
+
+import contextlib
 import gzip
 import json
+import secrets
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from spazio.export import file
+
 TELEMETRY = "telemetry.jsonl.gz"
 STEPS = "steps.json"
+_IDENTIFIER = "identifier"  # stands for the subject in the first line of the telemetry
 
 
 @dataclass(slots=True)
@@ -47,27 +56,47 @@ class Recording:
         folder: Folder of the recording.
         machine: `node`, `cpus`, `memory_bytes`, `kernel`.
         steps: Steps in order.
+        identifier: What its two files have in common; None in recordings of earlier versions.
     """
 
     folder: Path
     machine: dict[str, Any] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
+    identifier: str | None = field(default_factory=lambda: secrets.token_hex(8))
 
     def save(self) -> None:
-        """Write machine and steps."""
-        content = {"machine": self.machine, "steps": [asdict(step) for step in self.steps]}
-        (self.folder / STEPS).write_text(json.dumps(content, indent=1) + "\n")
+        """Write identifier, machine and steps."""
+        steps = [asdict(step) for step in self.steps]
+        content = {"identifier": self.identifier, "machine": self.machine, "steps": steps}
+        with file.replacing(self.folder / STEPS) as hidden:
+            hidden.write_text(json.dumps(content, indent=1) + "\n")
 
     def messages(self) -> Iterator[tuple[int, str, bytes]]:
-        """Yield time of arrival in microseconds, subject and payload of every message, in order."""
+        """Yield time of arrival in microseconds, subject and payload of every message, in order.
+
+        Raises:
+            OSError: The telemetry cannot be read.
+            ValueError: It is damaged, or that of another recording.
+        """
         path = self.folder / TELEMETRY
-        try:
-            with gzip.open(path, "rb") as file:
-                for line in file:
-                    at_us, subject, payload = line.rstrip(b"\n").split(b" ", 2)
-                    yield int(at_us), subject.decode(), payload
-        except (EOFError, zlib.error, gzip.BadGzipFile, ValueError) as error:
-            raise ValueError(f"{path} is damaged; measure without --again") from error
+        messages = _messages(path)
+        first = next(messages, None)
+        identifier = first[2].decode() if first is not None and first[1] == _IDENTIFIER else None
+        if identifier != self.identifier:
+            raise ValueError(f"{path} is of another experiment than {STEPS}; measure without --again")
+        if first is not None and identifier is None:
+            yield first
+        yield from messages
+
+
+def _messages(path: Path) -> Iterator[tuple[int, str, bytes]]:
+    try:
+        with gzip.open(path, "rb") as lines:
+            for line in lines:
+                at_us, subject, payload = line.rstrip(b"\n").split(b" ", 2)
+                yield int(at_us), subject.decode(), payload
+    except (EOFError, zlib.error, gzip.BadGzipFile, ValueError) as error:
+        raise ValueError(f"{path} is damaged; measure without --again") from error
 
 
 def load(folder: Path) -> Recording:
@@ -82,7 +111,8 @@ def load(folder: Path) -> Recording:
         raise FileNotFoundError(f"{folder} has no recording; name the folder of one with --out, or leave out --again")
     try:
         content = json.loads(path.read_text())
-        recorded = Recording(folder, content["machine"], [Step(**step) for step in content["steps"]])
+        steps = [Step(**step) for step in content["steps"]]
+        recorded = Recording(folder, content["machine"], steps, content.get("identifier"))
     except (ValueError, LookupError, TypeError) as error:
         raise ValueError(f"{path} is damaged; measure without --again") from error
     if not recorded.steps:
@@ -91,18 +121,37 @@ def load(folder: Path) -> Recording:
 
 
 class Recorder:
-    """Writes messages as they arrive."""
+    """Writes messages as they arrive.
 
-    def __init__(self, folder: Path) -> None:
-        self._file = gzip.open(folder / TELEMETRY, "wb", compresslevel=3)  # noqa: SIM115 # closed by `close`
+    Args:
+        hidden: File that it writes.
+        path: File that `keep` replaces with it.
+    """
+
+    def __init__(self, hidden: Path, path: Path) -> None:
+        self._hidden, self._path = hidden, path
+        self._file = gzip.open(hidden, "wb", compresslevel=3)  # noqa: SIM115 # closed by `close`
 
     def write(self, at_us: int, subject: str, payload: bytes) -> None:
         """Append one message."""
         self._file.write(b"%d %s %s\n" % (at_us, subject.encode(), payload))
 
+    def keep(self) -> None:
+        """Replace the telemetry of an earlier recording; what is still to come is added."""
+        self._hidden.replace(self._path)
+
     def close(self) -> None:
         """Finish the file."""
         self._file.close()
+
+
+@contextlib.contextmanager
+def recorder(recording: Recording) -> Iterator[Recorder]:
+    """Record the telemetry of a recording; if `keep` was not called before an error, an earlier recording stays."""
+    path = recording.folder / TELEMETRY
+    with file.replacing(path) as hidden, contextlib.closing(Recorder(hidden, path)) as made:
+        made.write(0, _IDENTIFIER, str(recording.identifier).encode())
+        yield made
 
 
 def of_family(steps: Sequence[Step]) -> dict[str, list[Step]]:

@@ -1,0 +1,64 @@
+"""What a second experiment leaves of an earlier recording, and which steps and telemetry belong together."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from schemas import settings as all_settings
+from spazio import truth
+from spazio.service.child import Unstartable
+from spazio.truth import experiment, recording
+from spazio.truth.recording import Recording, Step
+
+MESSAGE = (1, "spazio.availability.n", b"{} {}")
+MACHINE = {"cpus": 2, "memory_bytes": 1 << 30, "kernel": "6"}
+
+
+def record(folder: Path) -> None:
+    """Make a recording of one step."""
+    folder.mkdir(exist_ok=True)
+    recorded = Recording(folder, MACHINE, [Step("burn", "cpu", 1, "burn", 0, 31_000_000, 1.0)])
+    with recording.recorder(recorded) as telemetry:
+        telemetry.write(*MESSAGE)
+        telemetry.keep()
+        recorded.save()
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+async def test_an_experiment_that_fails_before_its_first_step_leaves_the_earlier_recording(tmp_path: Path) -> None:
+    record(tmp_path / "truth")
+    (tmp_path / "file").write_text("")  # so that `spazio up` has no folder for its data
+    settings = all_settings.load({"data_dir": str(tmp_path / "file" / "data")}, environ={})
+    with pytest.raises(Unstartable):
+        await anext(experiment.record(settings, [], tmp_path / "truth", 1.0))
+    assert list(recording.load(tmp_path / "truth").messages()) == [MESSAGE]
+    assert files(tmp_path / "truth") == [recording.STEPS, recording.TELEMETRY]
+
+
+def test_steps_are_not_evaluated_with_the_telemetry_of_another_experiment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(tmp_path / "first")
+    record(tmp_path / "second")
+    (tmp_path / "first" / recording.STEPS).replace(tmp_path / "second" / recording.STEPS)
+    settings = all_settings.load({}, environ={})
+    assert truth.run(settings, tmp_path / "second", quick=False, only=(), again=True, plots=False) == 2
+    message = capsys.readouterr().err.strip()
+    assert message.endswith("telemetry.jsonl.gz is of another experiment than steps.json; measure without --again")
+    assert files(tmp_path / "second") == [recording.STEPS, recording.TELEMETRY]
+
+
+def test_a_recording_of_an_earlier_version_is_read_unless_only_its_steps_are_left(tmp_path: Path) -> None:
+    step = {"family": "burn", "limit": "cpu", "pods": 1, "workload": "burn", "begin_us": 0}
+    (tmp_path / recording.STEPS).write_text(json.dumps({"machine": MACHINE, "steps": [step]}))
+    (tmp_path / recording.TELEMETRY).write_bytes(gzip.compress(b"1 spazio.availability.n {} {}\n" * 2))
+    assert list(recording.load(tmp_path).messages()) == [MESSAGE, MESSAGE]
+    record(tmp_path / "later")
+    (tmp_path / "later" / recording.TELEMETRY).replace(tmp_path / recording.TELEMETRY)
+    with pytest.raises(ValueError, match="another experiment"):
+        list(recording.load(tmp_path).messages())

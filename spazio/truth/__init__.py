@@ -54,8 +54,9 @@ def run(
             recorded = asyncio.run(_run(settings, out, received, quick=quick, only=only))
         forms = evaluate(recorded, settings, SLOWDOWNS)
         report.write(recorded, forms, settings.slowdown, out)
-        if draw is not None:
-            draw([cell for cell in forms[FORMS[0]] if cell.slowdown == settings.slowdown], out / "truth.png")
+        shown = [cell for cell in forms[FORMS[0]] if cell.slowdown == settings.slowdown]
+        if draw is not None and shown:
+            draw(shown, out / "truth.png")
     except (pod.Unusable, OSError, ValueError, RuntimeError) as error:
         clean.complain(error, out)
         return 2
@@ -67,7 +68,7 @@ def run(
         print(json.dumps(report.document(recorded, forms)))
         return 0
     print(report.text(recorded, forms, settings.slowdown))
-    print(f"written to {out}: report.md, report.json" + (", truth.png" if plots else ""))
+    print(f"written to {out}: report.md, report.json" + (", truth.png" if plots and shown else ""))
     return 0
 
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from spazio import count
@@ -16,13 +17,13 @@ BOUNDED = 0.9
 _UNSTABLE = 10.0  # slowdown
 
 
-def share(flags: Sequence[bool]) -> float:
-    """Return the share of true flags; 1 if there are none."""
-    return sum(flags) / len(flags) if flags else 1.0
+def share(flags: Sequence[bool]) -> float | None:
+    """Return the share of true flags; None: there are none."""
+    return sum(flags) / len(flags) if flags else None
 
 
-def figures(cells: Sequence[Cell]) -> dict[str, float | int]:
-    """Return the shares and the mean error of some cells.
+def figures(cells: Sequence[Cell]) -> dict[str, float | int | None]:
+    """Return the shares and the mean error of some cells; None where there are no cells.
 
     `right`: within a pod or 15 % of all that fit; `over`: more than twice the truth and one; `bounded`: `lower` at or
     below the truth. `room_*`: the same for the class of the next pod.
@@ -30,13 +31,18 @@ def figures(cells: Sequence[Cell]) -> dict[str, float | int]:
     with_room = [cell for cell in cells if cell.room is not None and cell.room_lower is not None]
     return {
         "cells": len(cells),
-        "right": round(share([cell.right() for cell in cells]), 3),
-        "over": round(share([cell.available > 2 * cell.truth + 1 for cell in cells]) if cells else 0.0, 3),
-        "bounded": round(share([cell.bounded for cell in cells]), 3),
-        "bias": round(sum(cell.available - cell.truth for cell in cells) / max(len(cells), 1), 2),
-        "room_right": round(share([cell.right(cell.room) for cell in with_room]), 3),
-        "room_bounded": round(share([(cell.room_lower or 0.0) <= cell.truth for cell in with_room]), 3),
+        "right": _rounded([cell.right() for cell in cells]),
+        "over": _rounded([cell.available > 2 * cell.truth + 1 for cell in cells]),
+        "bounded": _rounded([cell.bounded for cell in cells]),
+        "bias": round(fmean(cell.available - cell.truth for cell in cells), 2) if cells else None,
+        "room_right": _rounded([cell.right(cell.room) for cell in with_room]),
+        "room_bounded": _rounded([(cell.room_lower or 0.0) <= cell.truth for cell in with_room]),
     }
+
+
+def _rounded(flags: Sequence[bool]) -> float | None:
+    part = share(flags)
+    return None if part is None else round(part, 3)
 
 
 def text(recording: Recording, forms: Mapping[str, Sequence[Cell]], policy: float) -> str:
@@ -88,31 +94,35 @@ def verdict(recording: Recording, cells: Sequence[Cell]) -> list[str]:
         recording: The experiment.
         cells: Cells of that form and slowdown.
     """
-    rows = []
+    rows = []  # what is wanted, whether it was measured, what was reached, whether that is enough, and what misses it
     for seconds, least in WANTED.items():
         marked = [cell for cell in cells if cell.seconds == seconds]
         reached = share([cell.right() for cell in marked])
         wanted = f"right {seconds} s after a change in {least:.0%} of cells"
-        rows.append((wanted, f"{reached:.0%}", reached >= least, _missing(marked, Cell.right)))
+        rows.append((wanted, bool(marked), _percent(reached), (reached or 0.0) >= least, _missing(marked, Cell.right)))
     over = [cell for cell in cells if cell.available > 2 * cell.truth + 1]
-    rows.append(("never over twice the truth and one", count.of(len(over), "cell"), not over, _named(over)))
-    held = {name: share([cell.bounded for cell in group]) for name, group in _by_family(cells).items()}
-    short = [name for name, part in held.items() if part < BOUNDED]
-    least_held = min(held.values(), default=1.0)
     rows.append(
-        (f"`lower` holds in {BOUNDED:.0%} of cells of every family", f"{least_held:.0%}", not short, ", ".join(short))
+        ("never over twice the truth and one", bool(cells), count.of(len(over), "cell"), not over, _named(over))
     )
+    held = {name: fmean(cell.bounded for cell in group) for name, group in _by_family(cells).items()}
+    short = [name for name, part in held.items() if part < BOUNDED]
+    wanted = f"`lower` holds in {BOUNDED:.0%} of cells of every family"
+    rows.append((wanted, bool(held), _percent(min(held.values(), default=None)), not short, ", ".join(short)))
     shaky = unstable(recording, cells)
     rows.append(
         (
             "no family unstable at the number that `lower` allows",
+            any(step.family in held and step.slowdown is not None for step in recording.steps),
             count.of(len(shaky), "family", "families"),
             not shaky,
             ", ".join(shaky),
         )
     )
     lines = ["| wanted | reached | | missed by |", "|---|---|---|---|"]
-    return lines + [f"| {wanted} | {reached} | {'✓' if ok else '✗'} | {names} |" for wanted, reached, ok, names in rows]
+    for wanted, measured, value, ok, names in rows:
+        mark = "✓" if ok else "✗"
+        lines.append(f"| {wanted} | {value if measured else 'not measured'} | {mark if measured else ''} | {names} |")
+    return lines
 
 
 def unstable(recording: Recording, cells: Sequence[Cell]) -> list[str]:
@@ -142,13 +152,14 @@ def _named(cells: Sequence[Cell]) -> str:
     return ", ".join(f"{name} ({len(group)})" for name, group in _by_family(cells).items())
 
 
-def _row(head: str, values: Mapping[str, float | int]) -> str:
-    shares = ("right", "over", "bounded")
-    return (
-        f"| {head} | {values['cells']} | "
-        + " | ".join(f"{values[name]:.0%}" for name in shares)
-        + f" | {values['bias']:+.1f} | {values['room_right']:.0%} | {values['room_bounded']:.0%} |"
-    )
+def _row(head: str, values: Mapping[str, float | int | None]) -> str:
+    shares = [_percent(values[name]) for name in ("right", "over", "bounded", "room_right", "room_bounded")]
+    bias = "–" if values["bias"] is None else f"{values['bias']:+.1f}"
+    return " | ".join([f"| {head}", str(values["cells"]), *shares[:3], bias, *shares[3:]]) + " |"
+
+
+def _percent(part: float | None) -> str:
+    return "–" if part is None else f"{part:.0%}"
 
 
 def document(recording: Recording, forms: Mapping[str, Sequence[Cell]]) -> dict[str, Any]:

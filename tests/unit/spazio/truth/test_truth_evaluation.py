@@ -52,3 +52,24 @@ def test_the_verdict_names_what_is_missed_and_by_whom(tmp_path: Path) -> None:
     assert "| right 30 s after a change in 90% of cells | 50% | ✗ | think (1) |" in lines
     assert "| `lower` holds in 90% of cells of every family | 0% | ✗ | think |" in lines
     assert "| no family unstable at the number that `lower` allows | 1 family | ✗ | think |" in lines
+
+
+def test_the_verdict_marks_no_goal_that_nothing_was_measured_for(tmp_path: Path) -> None:
+    alone = steps((1, 1.0))
+    quick = report.verdict(Recording(tmp_path, {}, alone), [Cell("burn", 1, 2.0, 10.0, 2.0, 2.1, 1.0, None, None)])
+    assert "| right 10 s after a change in 80% of cells | 100% | ✓ |  |" in quick
+    assert "| right 30 s after a change in 90% of cells | not measured |  |  |" in quick
+    by_memory = [Step("hold", "memory", 1, "hold", 0, 31_000_000, fits=3.0)]
+    held = report.verdict(Recording(tmp_path, {}, by_memory), [Cell("hold", 1, 2.0, 10.0, 2.0, 2.1, 1.0, None, None)])
+    assert held[-1] == "| no family unstable at the number that `lower` allows | not measured |  |  |"
+    assert all("| not measured |  |" in line for line in report.verdict(Recording(tmp_path, {}, alone), [])[2:])
+
+
+def test_the_report_has_no_share_of_classes_that_were_not_estimated(tmp_path: Path) -> None:
+    machine = {"cpus": 2, "memory_bytes": 1 << 30, "kernel": "6"}
+    recording = Recording(tmp_path, machine, steps((1, 1.0)))
+    forms = {"composed": [Cell("burn", 1, 2.0, 10.0, 2.0, 2.1, 1.0, None, None)], "least_squares": []}
+    assert "| burn | 1 | 100% | 0% | 100% | +0.1 | – | – |" in report.text(recording, forms, 2.0)
+    document = report.document(recording, forms)["forms"]
+    assert document["composed"]["figures"]["room_right"] is None
+    assert document["least_squares"]["figures"]["right"] is None

@@ -98,9 +98,9 @@ class Admission:
         oldest = second - _FORGET_SECONDS
         return {node for node, record in self._records.items() if record.heard < oldest} if since < oldest else set()
 
-    def live(self, second: int, seconds: float) -> set[str]:
-        """Return the nodes with a block in the last `seconds` of event time."""
-        return {node for node, record in self._records.items() if record.heard >= second - seconds}
+    def heard(self) -> dict[str, int]:
+        """Return the event second in which the last block of each node came."""
+        return {node: record.heard for node, record in self._records.items()}
 
     @property
     def described(self) -> KeysView[str]:

@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple
+from types import MappingProxyType
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -17,7 +18,7 @@ from pydantic import ValidationError
 from processors.estimation.global_model import EVIDENT_PODS, GlobalModel
 from processors.estimation.variant import Variant
 from processors.model import fair_share, keyed_sum
-from processors.partition.plan import Watermark
+from processors.partition import plan
 from processors.reject import federated
 from processors.workload import totals
 from schemas import codec
@@ -38,14 +39,15 @@ class PartitionMerge(Generic[Published]):
     _message: type[Published]
 
     def __init__(self, partitions: int, *, silent_seconds: float) -> None:
-        """Start empty; messages older than `silent_seconds` are left out."""
+        """Start empty; messages of partitions that are silent for `silent_seconds` are left out."""
         self._partitions, self._silent = partitions, silent_seconds
         self.clear()
 
     def clear(self) -> None:
         """Forget all messages."""
         self._sums: dict[int, Published] = {}
-        self._watermark = Watermark()
+        self._heard: dict[int, int] = {}
+        self._watermark = plan.Watermark()
 
     def _merge(self, second: int) -> Published | None:
         """Return the message of all partitions at the end of an event second; None: no partition has a node."""
@@ -72,13 +74,15 @@ class PartitionMerge(Generic[Published]):
         except ValidationError as error:
             raise codec.Refused(f"sums of second {ended}: {error}") from error
         finally:
-            self._sums[message.partition] = message
+            self._sums[message.partition], self._heard[message.partition] = message, after.second
         return None
 
     def snapshot(self) -> bytes:
         """Return the state as bytes."""
         sums = [model.model_dump(mode="json", exclude_none=True) for model in self._sums.values()]
-        return json.dumps({"format": FORMAT, "watermark": astuple(self._watermark), "sums": sums}).encode()
+        heard = list(self._heard.items())
+        watermark = astuple(self._watermark)
+        return json.dumps({"format": FORMAT, "watermark": watermark, "sums": sums, "heard": heard}).encode()
 
     def restore(self, body: bytes) -> None:
         """Take over a state that `snapshot` made.
@@ -91,8 +95,9 @@ class PartitionMerge(Generic[Published]):
             if stored["format"] != FORMAT:
                 raise ValueError(f"state has format {stored['format']}, this version reads {FORMAT}")
             sums = [self._message.model_validate(item) for item in stored["sums"]]
-            self._watermark = Watermark.of(stored["watermark"])
+            self._watermark = plan.Watermark.of(stored["watermark"])
             self._sums = {model.partition: model for model in sums if model.partition is not None}
+            self._heard = dict(stored.get("heard", ()))
         except (KeyError, TypeError) as error:
             raise ValueError(f"state is damaged: {error!r}") from error
 
@@ -103,7 +108,7 @@ class Aggregate(PartitionMerge[Model]):
     _message = Model
 
     def _merge(self, second: int) -> Model | None:
-        return merge(self._sums, second, silent_seconds=self._silent)
+        return merge(self._sums, second, silent_seconds=self._silent, heard=self._heard)
 
 
 class Federation(PartitionMerge[Subspace]):
@@ -113,7 +118,7 @@ class Federation(PartitionMerge[Subspace]):
 
     def _merge(self, second: int) -> Subspace | None:
         """Merge level by level in partition order; other metrics than those of the last partition are left out."""
-        live = _live(self._sums, second, self._silent)
+        live = _live(self._sums, second, self._silent, self._heard)
         live = [directions for directions in live if directions.metrics == live[-1].metrics]
         if not live:
             return None
@@ -126,26 +131,33 @@ class Federation(PartitionMerge[Subspace]):
         )
 
 
-def _live(sums: Mapping[int, Published], second: int, silent_seconds: float) -> list[Published]:
-    """Return the messages that have a node and are recent enough, in partition order."""
+def _live(
+    sums: Mapping[int, Published], second: int, silent_seconds: float, heard: Mapping[int, int]
+) -> list[Published]:
+    """Return the messages that have a node and are recent enough, in partition order; see `plan.is_live`."""
     return [
-        model for _, model in sorted(sums.items()) if model.nodes and abs(model.at_us / 1e6 - second) <= silent_seconds
+        model
+        for number, model in sorted(sums.items())
+        if model.nodes and plan.is_live(abs(model.at_us / 1e6 - second), heard.get(number, 0), second, silent_seconds)
     ]
 
 
-def merge(sums: Mapping[int, Model], second: int, *, silent_seconds: float) -> Model | None:
+def merge(
+    sums: Mapping[int, Model], second: int, *, silent_seconds: float, heard: Mapping[int, int] = MappingProxyType({})
+) -> Model | None:
     """Add partitions' sums.
 
     Args:
         sums: Last sums by partition.
         second: Event second that the result is of.
         silent_seconds: Older sums are left out.
+        heard: Event second in which each partition's sums came, if that counts, too.
 
     Returns:
         The global model, or None while no partition has a node. Partitions whose features or units differ from those
         of the last one (settings that are being rolled out) are left out.
     """
-    live = _live(sums, second, silent_seconds)
+    live = _live(sums, second, silent_seconds, heard)
     if not live:
         return None
     features, ratios = live[-1].features, live[-1].ratios

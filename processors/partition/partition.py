@@ -245,8 +245,7 @@ class Partition:
         own, second = self._state, step.second
         own.forget(second)
         state = own.rows.chain
-        silent = self._settings.model.silent_seconds
-        alive = state.seen & (np.abs(state.at_us / 1e6 - second) <= silent)
+        alive = own.live(second, self._settings.model.silent_seconds)
         if own.queue is not None:
             total = flat_queue.moment(own.queue) * int(alive.sum())
         else:

@@ -18,6 +18,7 @@ from schemas.messages.estimate import Model
 _FAR_SECONDS = 60
 _AGREEING = 3
 _ALONE = 60
+_LATELY = 0.5  # of `silent_seconds`, so that a right clock's block that came late does not count for longer
 _OLDER = 2  # numbers that the oldest program stored
 
 
@@ -75,6 +76,23 @@ class Watermark:
         if self.far + 1 >= (_AGREEING if several or alone else _ALONE):
             return Watermark(second, since=second, node=node, mixed=self.mixed or several)
         return replace(self, far=self.far + 1, astray=astray, several=several)
+
+
+def is_live(away: float, heard: int, second: int, silent_seconds: float) -> bool:
+    """Tell whether a node, or a partition, counts in the sums of an event second.
+
+    Where clocks are right, the distance of its newest block says for how long it has been silent. A clock that is off
+    by up to a minute keeps that distance, and one that is ahead moves the second away from all others; there it counts
+    when the block came.
+
+    Args:
+        away: Seconds between its newest block and the event second.
+        heard: The event second in which that block came.
+        second: The event second.
+        silent_seconds: As in the settings.
+    """
+    lately = second - heard <= _LATELY * silent_seconds
+    return away <= silent_seconds or (lately and away <= _FAR_SECONDS)
 
 
 class Faults(NamedTuple):

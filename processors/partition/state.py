@@ -85,6 +85,19 @@ class PartitionState:
         self.workloads.keep(rows, gone)
         self.slots = {node: slot for slot, (node, _) in enumerate(kept)}
 
+    def live(self, second: int, silent_seconds: float) -> NDArray[np.bool_]:
+        """Return which nodes (nodes,) count in the sums of an event second; see `plan.is_live`."""
+        seen, away = self.rows.chain.seen, np.abs(self.rows.chain.at_us / 1e6 - second)
+        live: NDArray[np.bool_] = seen & (away <= silent_seconds)
+        distant = np.flatnonzero(seen & ~live)
+        if distant.size:
+            nodes, heard = list(self.slots), self.admission.heard()
+            live[distant] = [
+                plan.is_live(seconds, heard.get(nodes[slot], 0), second, silent_seconds)
+                for slot, seconds in zip(distant.tolist(), away[distant].tolist(), strict=True)
+            ]
+        return live
+
     def enqueue(self, state: chain.State, rows: NDArray[np.intp]) -> None:
         """Merge local models, one after another, into the queue if there is one; N is the nodes known at each."""
         if self.queue is None:

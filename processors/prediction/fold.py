@@ -178,7 +178,8 @@ class PredictionPartition:
             outputs += self._workloads(*ended, message_index)
         if (merge_second := self._federation.due(before, now)) is not None:
             outputs += self._flush()
-            live = self._nodes.slots(self._admission.live(merge_second, self.settings.model.silent_seconds))
+            first = merge_second - self.settings.model.silent_seconds
+            live = self._nodes.slots({node for node, heard in self._admission.heard().items() if heard >= first})
             if live.size:
                 fields = self._federation.merged(self._nodes.rejects, live, merge_second)
                 outputs += self._publish(self._federation.partition_subject, Subspace, fields, message_index)

@@ -76,8 +76,8 @@ class ModelSettings(Section):
     )
     silent_seconds: Seconds = Field(
         30,
-        description="Seconds without a block after which a node leaves the global model. The default equals the expiry "
-        "of the scheduler cache.",
+        description="Seconds of event time without a block after which a node leaves the global model; half of them "
+        "if its clock is off by more than that, up to a minute. The default equals the expiry of the scheduler cache.",
     )
     publish_local: bool = Field(
         False,

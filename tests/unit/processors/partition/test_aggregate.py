@@ -1,5 +1,6 @@
 """The aggregate as a fold: one model for each event second, whatever comes, also after a restore."""
 
+import json
 import random
 import tomllib
 from pathlib import Path
@@ -46,6 +47,30 @@ def test_a_silent_partition_is_left_out() -> None:
     folded(aggregate, [sums(1, 0)])
     models = [codec.decode(Model, payload) for payload in folded(aggregate, [sums(0, second) for second in range(8)])]
     assert [model.nodes for model in models] == [2, 2, 2, 2, 1, 1, 1]
+
+
+@pytest.mark.parametrize("ahead", [29, 31, 45, 59])
+def test_a_partition_whose_event_second_is_ahead_leaves_no_other_out(ahead: int) -> None:
+    """One of its nodes has a clock that is ahead; also where the aggregate is restored meanwhile."""
+    aggregate, models = Aggregate(3, silent_seconds=30), []
+    for second in range(40):
+        made = folded(aggregate, [sums(0, second + ahead), sums(1, second), sums(2, second)])
+        models += [codec.decode(Model, payload) for payload in made]
+        body = aggregate.snapshot()
+        aggregate = Aggregate(3, silent_seconds=30)
+        aggregate.restore(body)
+    assert [model.nodes for model in models[2:]] == [3] * (len(models) - 2)
+    assert len(models) >= 38
+
+
+def test_a_state_of_an_older_program_goes_on() -> None:
+    messages = [sums(partition, second) for second in range(6) for partition in range(3)]
+    before, after = Aggregate(3, silent_seconds=30), Aggregate(3, silent_seconds=30)
+    folded(before, messages[:8])
+    stored = json.loads(before.snapshot())
+    del stored["heard"]
+    after.restore(json.dumps(stored).encode())
+    assert folded(after, messages[8:]) == folded(before, messages[8:])
 
 
 @pytest.mark.parametrize("cut", range(0, 60, 7))

@@ -32,6 +32,7 @@ LIES = {
     "a flood of starts of one class": [Lie(pods=tuple(("b", 1.2, 5e8) for _ in range(90))), Lie(pods=())],
     "a million pods": [Lie(metrics=PODS, cpus=65_536), Lie(metrics=(("pods", 0.0),), cpus=65_536)],
     "three blocks of a far future a second": [Lie(seconds=10_000_000, seq=10_000_000, times=3, pods=HUGE)],
+    "a clock that is 45 seconds ahead": [Lie(seconds=45, boot="other", pods=HUGE)],
     "a model of its own": [Lie(edge=(1.0, 1e18, 1.0), cpus=65_536, memory_bytes=2**53 - 1, pods=HUGE)],
     "facts of itself and of another": [Lie(cpus=2048, memory_bytes=1 << 44, pods=HUGE, facts=True)],
     "another boot each second": [Lie(boot=f"boot {number}", pods=HUGE) for number in range(5)],

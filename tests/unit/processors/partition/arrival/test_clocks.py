@@ -121,6 +121,25 @@ def test_a_clock_that_was_wrong_from_the_start_is_flagged_by_its_distance_and_le
     assert {each.message.nodes for each in outputs if isinstance(each.message, Model)} == {1}
 
 
+@pytest.mark.parametrize("ahead", [29, 30, 31, 45, 59, -31, -45, -58])
+def test_a_clock_that_is_less_than_a_minute_off_takes_no_node_out_of_the_sums(ahead: int) -> None:
+    messages = []
+    for second in range(60):
+        messages += [block_of("n", 1000 + second, second + ahead), *(block(node, second) for node in "abcd")]
+    sums = [each.message for each in fold(messages) if isinstance(each.message, Model)]
+    assert len(sums) >= 58
+    assert {model.nodes for model in sums[1:]} == {5}
+
+
+def test_a_node_that_falls_silent_beside_a_clock_that_is_ahead_leaves_the_sums() -> None:
+    messages = []
+    for second in range(60):
+        messages += [block_of("n", 1000 + second, second + 45), *(block(node, second) for node in "abc")]
+        messages += [block("silent", second)] if second < 10 else []
+    sums = [each.message.nodes for each in fold(messages) if isinstance(each.message, Model)]
+    assert (sums[20], sums[45]) == (5, 4)
+
+
 @pytest.mark.slow
 def test_a_node_that_sends_what_it_had_to_keep_is_not_taken_for_one_with_a_wrong_clock() -> None:
     messages = [block("good", second) for second in range(600, 610)]

@@ -8,7 +8,7 @@ the stream and on nothing else.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 from processors.decode import Block, Item, Summary
@@ -18,6 +18,7 @@ from schemas.messages.estimate import Model
 _FAR_SECONDS = 60
 _AGREEING = 3
 _ALONE = 60
+_PAIR = 2  # nodes: where one falls silent, the other alone attests the time
 _LATELY = 0.5  # of `silent_seconds`, so that a right clock's block that came late does not count for longer
 _OLDER = 2  # numbers that the oldest program stored
 
@@ -28,7 +29,8 @@ class Watermark:
 
     One node with a wrong clock must not move it: a block more than a minute away counts only once it is the third
     such block in a row, and they are of several nodes. Where no other node reports, three of one do; where others did,
-    it takes 60 of one in a row, so that a node that is left alone is followed in the end.
+    it takes 60 of one in a row, so that a node that is left alone is followed in the end. A node can send these in a
+    burst; so where one alone has moved the second by more than a minute, silence of the others counts from there.
 
     Attributes:
         second: The event second; 0: there is none yet.
@@ -38,6 +40,9 @@ class Watermark:
         mixed: They are of several nodes.
         astray: Node of the first block that was far away, of those in a row.
         several: Those in a row are of several nodes.
+        mover: Node that has moved the second.
+        attested: The second when a block of another node than that was last not far away.
+        joint: Where it began, or began again after one node alone had moved it by more than a minute.
     """
 
     second: int = 0
@@ -47,6 +52,9 @@ class Watermark:
     mixed: bool = False
     astray: str = ""
     several: bool = False
+    mover: str = ""
+    attested: int = 0
+    joint: int = 0
 
     @classmethod
     def of(cls, stored: Sequence[Any]) -> "Watermark":
@@ -57,24 +65,42 @@ class Watermark:
         """
         if not all(isinstance(number, int) for number in stored[:3]) or len(stored) < _OLDER:
             raise ValueError(f"state has {stored!r} as its watermark")
-        return cls(*stored)
+        watermark = cls(*stored)
+        if len(stored) < len(fields(cls)):
+            return replace(watermark, attested=watermark.second, joint=watermark.since)
+        return watermark
+
+    def begun(self, nodes: int) -> int:
+        """Return since when a partition of so many nodes has seen event time pass; of more than two, several have."""
+        return self.since if nodes <= _PAIR else self.joint
 
     def seen(self, second: int, node: str = "") -> "Watermark":
         """Return the watermark after a block of an event second."""
         if self.second and abs(second - self.second) > _FAR_SECONDS:
             return self._strayed(second, node)
+        moved, seconded = second > self.second, node != self.mover and self.attested != self.second
         mixed = self.mixed or self.node not in ("", node)
-        if self.far or second > self.second or mixed != self.mixed or (node and not self.node):
-            first = self.node or node
-            return Watermark(max(self.second, second), since=self.since or second, node=first, mixed=mixed)
-        return self
+        if not (moved or seconded or self.far or mixed != self.mixed or (node and not self.node)):
+            return self
+        now = max(self.second, second)
+        attested = now if node != self.mover else self.attested
+        return Watermark(
+            now,
+            since=self.since or second,
+            node=self.node or node,
+            mixed=mixed,
+            mover=node if moved else self.mover,
+            attested=attested,
+            joint=now if now - attested > _FAR_SECONDS else self.joint or second,
+        )
 
     def _strayed(self, second: int, node: str) -> "Watermark":
         astray = self.astray if self.far else node
         several = self.far > 0 and (self.several or node != astray)
         alone = not self.mixed and self.node in ("", node)
         if self.far + 1 >= (_AGREEING if several or alone else _ALONE):
-            return Watermark(second, since=second, node=node, mixed=self.mixed or several)
+            mixed = self.mixed or several
+            return Watermark(second, since=second, node=node, mixed=mixed, mover=node, attested=second, joint=second)
         return replace(self, far=self.far + 1, astray=astray, several=several)
 
 

@@ -74,8 +74,9 @@ class PartitionState:
 
     def forget(self, second: int) -> None:
         """Drop nodes that have been silent for an hour of event time, so that names do not accumulate."""
-        self.quota.forget(second, self.watermark.since)
-        gone = self.admission.silent(second, self.watermark.since)
+        since = self.watermark.begun(len(self.slots))
+        self.quota.forget(second, since)
+        gone = self.admission.silent(second, since)
         self.admission.forget(gone, second)
         if not gone:
             return

@@ -186,8 +186,9 @@ class PredictionPartition:
         if before // every == now // every:
             return outputs
         outputs += self._flush()
-        self.quota.forget(now, self._watermark.since)
-        gone = self._admission.silent(now, self._watermark.since)
+        since = watermark.begun(self.nodes)
+        self.quota.forget(now, since)
+        gone = self._admission.silent(now, since)
         self._admission.forget(gone, now)
         described = self._admission.described
         self._sums.forget(gone, described)
@@ -198,7 +199,7 @@ class PredictionPartition:
         oldest = now - round(self.settings.predict.expiration_seconds)
         # How long ago something was heard is unknown if that was before the event time began or restarted.
         present = self._windows.keys() | described
-        self._nodes.keep(gone, self._pods, present, oldest if self._watermark.since < oldest else 0)
+        self._nodes.keep(gone, self._pods, present, oldest if since < oldest else 0)
         self._used.keep(self._windows.keys() | self._pods.nodes)
         self._nodes.adopt(self._pods, now, self.settings.predict)
         return outputs

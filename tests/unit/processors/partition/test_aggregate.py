@@ -69,7 +69,7 @@ def test_a_state_of_an_older_program_goes_on() -> None:
     folded(before, messages[:8])
     stored = json.loads(before.snapshot())
     del stored["heard"]
-    after.restore(json.dumps(stored).encode())
+    after.restore(json.dumps(stored | {"watermark": stored["watermark"][:7]}).encode())
     assert folded(after, messages[8:]) == folded(before, messages[8:])
 
 

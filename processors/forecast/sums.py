@@ -4,10 +4,11 @@ Kubernetes knows the owner of a pod, its requests, and when it was ready; the no
 it is ready, or has run within the period; its CPU is the mean over the period, its memory the last reading. What ready
 pods use that no node has measured is as much as the others do (`processors.forecast.share`).
 Pods without an owner, and those of owners that no one scales, are left out. A sum also says what the pods of the node
-that use most take, so that no node decides alone what a workload uses (`processors.forecast.share`).
+that use most take, so that no node decides alone what a workload uses (`processors.forecast.share`). Of UIDs that
+Kubernetes does not have on a node a period keeps only as many as one block lists.
 """
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -159,9 +160,10 @@ class Sums:
         if (roster := Roster(block)).lists(block):
             self._runs[block.node] = Run(roster, block)
             return
+        facts = self._pods.get(block.node, {})
         listed = zip(block.pods, block.containers, block.cpu_cores, block.memory_bytes, strict=True)
         for pod, containers, cores, memory in listed:
-            if not containers or (cores is None and memory is None):
+            if not containers or (cores is None and memory is None) or not _counts(pod, used, facts):
                 continue
             before = used.get(pod, _Used())
             used[pod] = _Used(
@@ -175,14 +177,15 @@ class Sums:
         run = self._runs.pop(node, None)
         if run is None:
             return
-        used = self._used[node]
+        used, facts = self._used[node], self._pods.get(node, {})
         pods, spans = run.roster.uids(), run.spans_us
         before = [used.get(pod, _Used()) for pod in pods]
         # One second after the other, as if each were added when it comes.
         cpu = np.add.accumulate(np.vstack(([own.cpu for own in before], run.cpu * spans[:, None])))[-1]
         span_us = int(spans.sum())
         for pod, own, core_us, memory in zip(pods, before, cpu.tolist(), run.memory[-1].tolist(), strict=True):
-            used[pod] = _Used(own.span_us + span_us, core_us, memory)
+            if _counts(pod, used, facts):
+                used[pod] = _Used(own.span_us + span_us, core_us, memory)
 
     def _settle_all(self) -> None:
         for node in list(self._runs):
@@ -247,6 +250,11 @@ class Sums:
             self._used = {
                 node: {uid: _Used(*fields) for uid, fields in used.items()} for node, used in dumped["used"].items()
             }
+
+
+def _counts(pod: str, used: Collection[str], facts: Container[str]) -> bool:
+    """Tell whether a pod's usage is kept: it was before, it has facts, or few others of its node were."""
+    return pod in used or len(used) < MAXIMUM_PODS or pod in facts
 
 
 def _of(pod: _Pod, used: _Used) -> Sum:

@@ -157,6 +157,20 @@ def test_names_do_not_pile_up() -> None:
     assert (sums.dump()["pods"], sums.dump()["used"]) == ({}, {})
 
 
+@pytest.mark.parametrize("cores", [0.5, None], ids=["measured", "not all measured"])
+def test_names_that_a_node_invents_within_a_period_do_not_pile_up_and_displace_no_pod(cores: float | None) -> None:
+    sums = Sums(seconds=15)
+    sums.end(FIRST)
+    sums.learn(owned("u1"))  # type: ignore[arg-type]
+    for second in range(4):
+        sums.take(usage("n", second, [pod(f"{second}-{index}", None, cores, 1e8) for index in range(MAXIMUM_PODS)]))
+    sums.take(usage("n", 4, [pod("u1", None, 0.25, 2e8)]))
+    assert len(sums.dump()["used"]["n"]) == MAXIMUM_PODS + 1
+    reports = sums.end(FIRST + 15)
+    assert reports is not None
+    assert reports[1][WEB].used == (0.25, 2e8)
+
+
 def test_partitions_add_up_in_any_number() -> None:
     left = Sum(2, 1, (1.0, 2.0), (3.0, 4.0), 1, 5.0, 2, 2, (Greatest(0.75, 1), Greatest(1.0, 1)))
     right = Sum(1, 1, (0.5, 1.5), (1.0, 1.0), 1, 7.0, 1, 1, (Greatest(0.5, 1), Greatest(1.5, 1)))

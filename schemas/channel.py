@@ -66,6 +66,7 @@ PODS = Store("PODS", "newest facts of each pod that the API server has", bucket=
 RESERVATIONS = Store("RESERVATIONS", "places held for pods on their way, by node", bucket=True)
 
 EDGE = "edge"  # kind of what an agent sends that computes its own part
+CONTAINERS = "containers"  # kind of container events
 
 NODE = Token("node", "node name as one token: a dot as _, any other byte outside A-Z a-z 0-9 - as =XX in hex")
 PARTITION = Token("partition", "number of a shard of nodes, from 0")
@@ -142,7 +143,7 @@ _BY_PARTITION = ("partition", PARTITION)
 
 CHANNELS: tuple[Channel, ...] = (
     Channel("samples", SampleBlock, TELEMETRY, "Once a second", by_agent=True),
-    Channel("containers", ContainerEvent, TELEMETRY, "At once on an event", by_agent=True),
+    Channel(CONTAINERS, ContainerEvent, TELEMETRY, "At once on an event", by_agent=True),
     Channel("pods", PodUsageBlock, TELEMETRY, "Once a second", by_agent=True),
     Channel(EDGE, EdgeBlock, TELEMETRY, "Once a second, instead of samples", by_agent=True),
     Channel("nodefacts", NodeFacts, TELEMETRY, "On a change"),

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 import nats.errors
@@ -17,6 +17,7 @@ from bus.reading.setback import Mark
 log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
+Calm = Callable[[list[Received]], list[Received]]
 
 _VERIFY_SECONDS = 10.0
 
@@ -50,7 +51,7 @@ class LeasedReader(Reader):
             await self._held.verify()
         return await super().read(linger_seconds=linger_seconds, timeout_seconds=timeout_seconds)
 
-    async def skip_ahead(self, seconds: float, apart: Sequence[str]) -> list[Received]:
+    async def skip_ahead(self, seconds: float, apart: Sequence[str], calm: Calm = list) -> list[Received]:
         """Continue near the end of the stream, without the messages before, which the server does not send then.
 
         Nothing is skipped if the end is not that far, or if the server does not answer in time.
@@ -58,6 +59,7 @@ class LeasedReader(Reader):
         Args:
             seconds: How far before the end to continue.
             apart: Filters for messages of which none is skipped.
+            calm: Returns which of messages that are read apart are kept; it counts the others.
 
         Returns:
             Messages that the server was asked for already, and then those that are read apart, in stream order.
@@ -66,8 +68,9 @@ class LeasedReader(Reader):
         if (mark := await self._in_time(end)) is None:
             return []
         messages = await self._drained()
-        if self.position >= mark.sequence or (between := await self._in_time(self._between(mark, apart))) is None:
+        if self.position >= mark.sequence or (read := await self._in_time(self._between(mark, apart, calm))) is None:
             return messages
+        between, count = read
         renewed = 0
         if self._tap is not None:  # the lease has to last while the consumer is reset; what comes of it is skipped
             renewed = 1
@@ -75,7 +78,7 @@ class LeasedReader(Reader):
         await self.close()
         self._progress.skip(mark)
         await self._open()
-        self._skipped += max(0, renewed + self._before - self._progress.pending - len(between))
+        self._skipped += max(0, renewed + self._before - self._progress.pending - count)
         return messages + between
 
     def take_skipped(self) -> int:
@@ -101,16 +104,22 @@ class LeasedReader(Reader):
                 messages += await self._take()
         return messages
 
-    async def _between(self, end: Mark, subjects: Sequence[str]) -> list[Received] | None:
-        """Return messages of some subjects behind the position and up to a later one; None: it is not clear."""
-        client, after = self._client, self.position
+    async def _between(self, end: Mark, subjects: Sequence[str], calm: Calm) -> tuple[list[Received], int] | None:
+        """Return what is kept of some subjects behind the position and up to a later one, and how much was read.
+
+        None: it is not clear. What is not kept goes at once, or a flood would take all memory.
+        """
+        client, after, messages, count = self._client, self.position, list[Received](), 0
         async with Reader(client, self.stream, subjects, after=after, timeout_seconds=self._timeout) as reader:
-            messages = more = await reader.read(timeout_seconds=0)
-            while reader.pending and reader.position < end.sequence:
+            more = await reader.read(timeout_seconds=0)
+            while True:
+                wanted = [message for message in more if message.sequence <= end.sequence]
+                messages += calm(wanted)
+                count += len(wanted)
+                if not reader.pending or reader.position >= end.sequence:
+                    return messages, count
                 if not (more := await reader.read(timeout_seconds=self._timeout)):
                     return None
-                messages += more
-        return [message for message in messages if message.sequence <= end.sequence]
 
     def _verification_due(self) -> bool:
         """Tell whether it is time to see that the consumer is as the lease made it, and take that as done."""

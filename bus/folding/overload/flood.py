@@ -1,29 +1,43 @@
 """Which nodes send far more than an agent has to say, so that this is left out before anything of other nodes.
 
-Each node has a credit of messages: what an agent sends at once after an outage of ten minutes, and then several times
-as many a second as agents send. It is counted in the server's time, so that messages that waited long are no flood.
+Each node has a credit of blocks, and one of container events: what an agent sends at once after an outage, and then
+several times as many a second as agents send. It is counted in the server's time, so that messages that waited long are
+no flood.
 """
 
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from bus.reading.progress import Received
 from schemas.channel import EDGE
 from schemas.subject import kind_and_node
 
-_BURST = 2_400.0  # an agent keeps 600 blocks of each of its kinds while the server is away
-_PER_SECOND = 20.0
+
+class Credit(NamedTuple):
+    """How many messages a node may send at once, and how many a second."""
+
+    at_once: float
+    per_second: float
+
+
+BLOCKS = Credit(2_400.0, 20.0)  # an agent keeps 600 blocks of each of its kinds while the server is away
+EVENTS = Credit(10_000.0, 200.0)  # an agent keeps so many events then; a second has the four events of 50 containers
 _OF_EDGE = f".{EDGE}."
 _SELDOM = (b'"size"', b'"moment"')  # fields of an edge agent's block that come with the first one and then now and then
 _NODES = 4096  # whose messages are counted; a new one begins with a whole credit
 
 
 class Floods:
-    """The credit of each node whose messages a task reads."""
+    """The credit of each node whose messages a task reads.
 
-    def __init__(self, kinds: Collection[str]) -> None:
-        """Start with a whole credit for every node; messages of these kinds count."""
-        self._kinds = kinds
+    Attributes:
+        kinds: Kinds of which messages count.
+    """
+
+    def __init__(self, kinds: Collection[str], credit: Credit = BLOCKS) -> None:
+        """Start with a whole credit for every node."""
+        self.kinds, self._credit = kinds, credit
         self._left: OrderedDict[str, tuple[float, int]] = OrderedDict()
 
     def beyond(self, messages: Sequence[Received]) -> set[str]:
@@ -33,15 +47,16 @@ class Floods:
         sent: Counter[str] = Counter()
         for subject, count in Counter(message.subject for message in messages).items():
             kind, node = kind_and_node(subject)
-            if kind in self._kinds:
+            if kind in self.kinds:
                 sent[node] += count
         first_us, last_us = messages[0].stored_us, messages[-1].stored_us
         return {node for node, count in sent.items() if self._spend(node, count, first_us, last_us)}
 
     def _spend(self, node: str, count: int, first_us: int, last_us: int) -> bool:
-        left, at_us = self._left.pop(node, (_BURST, first_us))
-        left += max(0, last_us - at_us) / 1e6 * _PER_SECOND - count
-        self._left[node] = min(_BURST, max(0.0, left)), max(last_us, at_us)
+        at_once, per_second = self._credit
+        left, at_us = self._left.pop(node, (at_once, first_us))
+        left += max(0, last_us - at_us) / 1e6 * per_second - count
+        self._left[node] = min(at_once, max(0.0, left)), max(last_us, at_us)
         if len(self._left) > _NODES:
             self._left.popitem(last=False)
         return left < 0
@@ -69,7 +84,7 @@ def without(
     Args:
         messages: In stream order.
         nodes: Nodes that flood.
-        kinds: Kinds of which a later message says the same as the one before.
+        kinds: Kinds that the nodes flood with.
 
     Returns:
         What stays, and the nodes of which something was left out.

@@ -4,8 +4,9 @@ First goes what a node sends beyond anything that an agent has to say, as soon a
 else is left out of all nodes alike. While a task is behind, those that nothing waits for hardly fold. A task that is
 behind and catches up, as after an outage, leaves nothing of it out: its rows stay exact. One that stays behind cannot
 keep up. Then, in this order, tasks that nothing waits for fold few of their batches, and the others fold the newest
-block of each node in a batch and leave out the older ones. Only blocks are left out, of which the next one says the
-same a second later; facts and events are always folded. What is left out is counted as flooded or skipped.
+block of each node in a batch and leave out the older ones. Only blocks are left out of all nodes, of which the next one
+says the same a second later; facts are always folded, and so are events but for floods of single nodes. What is left
+out is counted as flooded or skipped.
 
 A step is taken back when nothing has been behind for a while, and, since a processor that leaves blocks out is not
 behind, only once there are hardly any to leave out. Whether it can be done without is then only a trial: what falls

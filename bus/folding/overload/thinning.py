@@ -1,7 +1,8 @@
 """What one task leaves out of what it reads, when its processor cannot keep up.
 
 Of what was read the older blocks go. Reading costs, too: where a task is far behind, it goes on near the end of the
-stream, and the server sends it none of the blocks before. Facts and events are read there all the same.
+stream, and the server sends it none of the blocks before. Facts and events are read there all the same. Floods of
+single nodes are left out of all that is read, also of events.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from bus.folding.overload.shedding import Shedding
 from bus.health import Health
 from bus.reading.leased import LeasedReader
 from bus.reading.progress import Received
-from schemas.channel import EDGE, TELEMETRY_KINDS
+from schemas.channel import CONTAINERS, EDGE, TELEMETRY_KINDS
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +29,7 @@ _LOGGED_SECONDS = 60.0
 _TURN_SECONDS = 5.0  # for which one waits for its turn
 _RESTED_SECONDS = 5.0  # for which a fold of a patient task waits for others that are behind
 _NAMED = 5
+_OF_EVENTS = f".{CONTAINERS}."
 _READ_SECONDS = 0.5
 _MOST = 20_000  # messages that are kept at most before they are folded
 _AT_ONCE = 5_000  # messages that are looked through together
@@ -86,7 +88,8 @@ class Thinning:
         self._shedding, self._task, self._patient, self._blocks = shedding, task, patient, bool(subjects)
         self._apart = never_left_out(subjects, shedding.blocks)
         self._health, self._account = health, account
-        self._floods, self._logged, self._lag = Floods(shedding.blocks), -_LOGGED_SECONDS, Lag()
+        self._floods, self._event_floods = Floods(shedding.blocks), Floods((CONTAINERS,), flood.EVENTS)
+        self._logged, self._lag = -_LOGGED_SECONDS, Lag()
 
     async def thinned(self, reader: LeasedReader, messages: list[Received]) -> list[Received]:
         """Return what is to be folded of messages that were read; while something is left out, read up to the newest.
@@ -103,7 +106,7 @@ class Thinning:
             return messages
         kept, left_out = list(self._calm(messages)), 0
         if behind > _FAR_SECONDS and self._shedding.sheds(patient=False):
-            kept += await reader.skip_ahead(_SHOWN_SECONDS, self._apart)
+            kept += await reader.skip_ahead(_SHOWN_SECONDS, self._apart, self._calm)
             self._lag.skip()
         if not self._patient and self._shedding.sheds(patient=False):
             kept += self._calm(await self._next(reader, 0))  # what has come while it waited for its turn
@@ -142,17 +145,22 @@ class Thinning:
 
         Nothing is counted while none is: it would cost more than what it is for.
         """
-        if not self._shedding.pressed() or not (nodes := self._floods.beyond(messages)):
+        if not self._shedding.pressed():
             return messages
-        kept, flooded = flood.without(messages, nodes, self._shedding.blocks)
+        kept, flooded = messages, set[str]()
+        events = [message for message in messages if _OF_EVENTS in message.subject]
+        for floods, sent in ((self._floods, messages), (self._event_floods, events)):
+            if nodes := floods.beyond(sent):
+                kept, names = flood.without(kept, nodes, floods.kinds)
+                flooded |= names
         if left_out := len(messages) - len(kept):
             FLOODED.labels(self._task).inc(left_out)
             self._account.receive(left_out)
             self._account.add("flooded", left_out)
             if (now := time.monotonic()) - self._logged >= _LOGGED_SECONDS:
                 self._logged = now
-                names = ",".join(sorted(flooded)[:_NAMED])
-                log.warning("node.flooding", extra={"part": self._task, "nodes": names, "left_out": left_out})
+                listed = ",".join(sorted(flooded)[:_NAMED])
+                log.warning("node.flooding", extra={"part": self._task, "nodes": listed, "left_out": left_out})
         return kept
 
     def _kept(self, messages: Sequence[Received]) -> tuple[list[Received], int]:

@@ -171,3 +171,29 @@ async def test_a_second_task_skips_what_the_first_does(server: Server, client: C
         assert left_out > 30
         assert second_reader.take_skipped() == left_out
         assert second_reader.take_skipped() == 0
+
+
+async def test_of_what_is_read_apart_neither_task_has_what_the_first_does_not_keep_and_the_second_counts_it(
+    server: Server, client: Connection
+) -> None:
+    def first_of(read: list[Received]) -> list[Received]:
+        return read[:1]
+
+    async with AsyncExitStack() as stack:
+        first, second_reader = await both_readers(client, Feed(PATTERN), stack)
+        both: list[list[Received]] = [[], []]
+        for _ in range(2):
+            for reader, messages in zip((first, second_reader), both, strict=True):
+                messages.extend(await reader.read())
+            await publish(client, BLOCKS)
+        await publish_backlog(client)
+        both[0] += await first.read()
+        both[0] += await first.skip_ahead(SECONDS, APART, first_of)
+        both[0] += await drain(first)
+        left_out = first.take_skipped()
+        both[1] += await drain(second_reader)
+        assert both[1] == both[0]
+        blocks, facts = counted(both[0])
+        assert facts < 10
+        assert blocks + left_out == 94
+        assert second_reader.take_skipped() == left_out + 10 - facts

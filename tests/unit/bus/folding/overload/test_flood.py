@@ -7,7 +7,7 @@ import pytest
 
 from bus.accounting import ledger
 from bus.accounting.ledger import Account
-from bus.folding.overload.flood import Floods, newest, without
+from bus.folding.overload.flood import EVENTS, Floods, newest, without
 from bus.folding.overload.shedding import BLOCKS, NONE, Shedding
 from bus.folding.overload.thinning import Thinning
 from bus.health import Health
@@ -43,6 +43,18 @@ def test_a_node_that_sends_a_thousand_a_second_floods_after_seconds_until_it_has
     assert named[3:] == [{"bad"}] * 7
     assert floods.beyond(sent("bad", 1000, 40)) == {"bad"}
     assert floods.beyond(sent("bad", 1000, 140)) == set()
+
+
+def test_events_have_a_credit_of_their_own_for_what_an_agent_keeps_over_an_outage_and_fifty_containers_a_second() -> (
+    None
+):
+    floods = Floods(("containers",), EVENTS)
+    assert floods.beyond(sent("n1", 10_000, 5, "containers") + sent("n1", 10_000, 5)) == set()
+    for second in range(6, 60):
+        assert floods.beyond(sent("n1", 200, second, "containers")) == set()
+    named = [floods.beyond(sent("bad", 5000, second, "containers")) for second in range(10)]
+    assert named[:2] == [set(), set()]
+    assert named[2:] == [{"bad"}] * 8
 
 
 def test_the_credits_of_names_without_end_take_bounded_memory() -> None:
@@ -96,14 +108,15 @@ class Waiting:
 
 
 @pytest.mark.parametrize("patient", [False, True])
+@pytest.mark.parametrize(("kind", "count"), [("samples", 3000), ("containers", 30_000)])
 def test_a_flood_is_left_out_while_availability_is_behind_and_counted_so_that_the_ledger_adds_up(
-    patient: bool, caplog: pytest.LogCaptureFixture
+    kind: str, count: int, patient: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = [100.0]
     account = Account("process", "S")
     shedding = Shedding(KINDS, lambda: clock[0])
     thinning = Thinning(shedding, "0", Health(), account, patient=patient, subjects=SUBJECTS)
-    batch = [*sent("bad", 3000), *sent("n1", 2)]
+    batch = [*sent("bad", count, kind=kind), *sent("n1", 2), *sent("n1", 2, kind=kind)]
 
     def thinned() -> int:
         kept = asyncio.run(thinning.thinned(Waiting(), list(batch)))  # type: ignore[arg-type] # all it asks for
@@ -112,14 +125,14 @@ def test_a_flood_is_left_out_while_availability_is_behind_and_counted_so_that_th
         return len(kept)
 
     with caplog.at_level(logging.WARNING):
-        assert thinned() == 3002, "nothing is behind"
+        assert thinned() == count + 4, "nothing is behind"
         shedding.observe("1", 1.5, Health(), patient=False)
-        assert thinned() == 3
+        assert thinned() == 5
         assert [record.__dict__["nodes"] for record in caplog.records] == ["bad"]
         clock[0] += 21
-        assert thinned() == 3002
+        assert thinned() == count + 4
     statement = account.statement()
-    assert statement.outcomes == {"folded": 6007, "flooded": 2999}
+    assert statement.outcomes == {"folded": 2 * count + 13, "flooded": count - 1}
     assert ledger.faults(statement) == []
 
 

@@ -1,5 +1,6 @@
 """A task that is far behind is not even sent the blocks before, and does not read what comes for ever."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import pytest
@@ -11,7 +12,7 @@ from bus.folding.overload.shedding import BLOCKS, NONE, PREDICTIONS, Shedding
 from bus.folding.overload.thinning import Thinning
 from bus.health import Health
 from bus.reading.lease import Lease
-from bus.reading.leased import LeasedReader
+from bus.reading.leased import Calm, LeasedReader
 from bus.reading.progress import Received
 from schemas.settings import load
 from schemas.subject import Names
@@ -40,10 +41,10 @@ class Behind:
         self.position += 10
         return [message(self.position + index) for index in range(10)]
 
-    async def skip_ahead(self, seconds: float, apart: Sequence[str]) -> list[Received]:
+    async def skip_ahead(self, seconds: float, apart: Sequence[str], calm: Calm) -> list[Received]:
         assert seconds > 1
         self.asked, self._skipped, self.position, self.pending = list(apart), 500, 1000, 60
-        return [self.fact]
+        return calm([self.fact])
 
     def take_skipped(self) -> int:
         count, self._skipped = self._skipped, 0
@@ -100,6 +101,24 @@ async def test_a_flood_is_not_read_for_ever_either() -> None:
     thinning = Thinning(shedding(BLOCKS), "0", Health(), Account("process", "S"), patient=False, subjects=SUBJECTS)
     await thinning.thinned(reader, [message(1)])  # type: ignore[arg-type] # what it asks for
     assert 90 <= reader.reads <= 182
+
+
+class Noisy(Behind):
+    """A reader that reads apart what one node says of its containers, without end, and two events of another."""
+
+    async def skip_ahead(self, seconds: float, apart: Sequence[str], calm: Calm) -> list[Received]:
+        kept = await super().skip_ahead(seconds, apart, calm)
+        for _ in range(40):
+            kept += calm([message(600, "containers", "bad")] * 500)
+        return kept + calm([message(600, "containers", "n")] * 2)
+
+
+async def test_of_events_that_are_read_apart_those_of_a_flood_are_left_out_and_counted() -> None:
+    reader = Noisy(1000, message(700, "podfacts"))
+    kept, account = await thinned(reader, BLOCKS, seconds=4)
+    events = Counter(event.subject for event in kept if ".containers." in event.subject)
+    assert events == {"spazio.part.0.containers.bad": 10_000 + 20, "spazio.part.0.containers.n": 2}
+    assert account.statement().outcomes["flooded"] == 10_000 - 20
 
 
 class Waiting(Behind):

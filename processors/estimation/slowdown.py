@@ -6,7 +6,7 @@ Slowdown is the time that work takes over the time that it takes alone. Two kind
 rho c fairly, the mean slowdown is that of M/M/c processor sharing, `1 + ErlangC(c, c rho) / (c (1 - rho))`; inverted
 it gives the share rho*(s, c) of the CPUs that may be demanded. Erlang's C follows from his B by the recursion
 `B(0) = 1, B(k) = a B(k-1) / (k + a B(k-1))`, `C = B / (1 - rho (1 - B))` (Cooper, Introduction to Queueing Theory, 2nd
-edition, 1981, section 3.5).
+edition, 1981, section 3.5). Written out it is `1/B = 1 + c/a + c (c-1)/a^2 + ...`, a sum of positive terms.
 
 *Soaking* pods are a closed loop: their threads are always runnable, so n threads on c CPUs run n/c times slower, and
 s c of them hold.
@@ -29,12 +29,14 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 _LARGE = 4096  # beyond it the share is within 0.002 of 1
+_USUAL = 512  # CPUs up to which B is that of the recursion, whose last digits differ from those of the sum
 _STEPS = 60
 _IN_LINE = 0.5  # of a pod's demand: the share of time that its requests find it busy
 _CURVE = 1.3
 
 
-@lru_cache(maxsize=1024)
+# All sizes that a node may claim, each for the slowdown that is allowed and for the one that bounds its queueing.
+@lru_cache(maxsize=2 * _LARGE)
 def share(slowdown: float, cpus: int) -> float:
     """Return the share rho* of so many CPUs that serving pods may demand; 0 for a slowdown of 1.
 
@@ -57,11 +59,20 @@ def mean(demand: float, cpus: int) -> float:
     """
     if demand >= 1:
         return float("inf")
-    blocked, offered = 1.0, demand * cpus
-    for server in range(1, cpus + 1):
-        blocked = offered * blocked / (server + offered * blocked)
+    blocked = _blocked(demand * cpus, cpus)
     waits = blocked / (1 - demand * (1 - blocked))
     return 1 + waits / (cpus * (1 - demand))
+
+
+def _blocked(offered: float, cpus: int) -> float:
+    """Return Erlang's B; for thousands of CPUs the sum takes a fiftieth of the time of the recursion."""
+    if cpus > _USUAL:
+        with np.errstate(over="ignore", divide="ignore"):  # an infinite sum: nothing is blocked
+            return float(1.0 / (1.0 + np.cumprod(np.arange(cpus, 0, -1) / offered).sum()))
+    blocked = 1.0
+    for server in range(1, cpus + 1):
+        blocked = offered * blocked / (server + offered * blocked)
+    return blocked
 
 
 def cores(slowdown: float, cpus: Array) -> Array:

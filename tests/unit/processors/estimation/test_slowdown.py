@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from processors.estimation import slowdown
+from processors.estimation import size, slowdown
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,33 @@ def test_more_cpus_and_more_patience_allow_more_and_never_everything() -> None:
         assert shares == sorted(shares)
         assert shares[-1] < 1
     assert slowdown.mean(1.0, 4) == float("inf")
+
+
+@pytest.mark.parametrize("cpus", [513, 4096])
+@pytest.mark.parametrize("demand", [0.0, 1e-9, 0.3, 0.9, 0.99, 0.999, 0.9999])
+def test_the_mean_of_a_large_machine_is_that_of_the_recursion(cpus: int, demand: float) -> None:
+    blocked, offered = 1.0, demand * cpus
+    for server in range(1, cpus + 1):
+        blocked = offered * blocked / (server + offered * blocked)
+    waits = blocked / (1 - demand * (1 - blocked))
+    assert slowdown.mean(demand, cpus) == pytest.approx(1 + waits / (cpus * (1 - demand)), rel=1e-12)
+
+
+def test_each_size_that_a_node_may_claim_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed: list[int] = []
+
+    def mean(demand: float, cpus: int) -> float:
+        computed.append(cpus)
+        return 1 + demand
+
+    monkeypatch.setattr(slowdown, "mean", mean)
+    slowdown.share.cache_clear()
+    sizes = np.arange(1.0, size.MOST_CPUS + 1)
+    for _ in range(2):
+        slowdown.cores(2.0, sizes)
+        slowdown.queueing(2.0, sizes)
+    slowdown.share.cache_clear()
+    assert len(computed) == 2 * slowdown._STEPS * size.MOST_CPUS
 
 
 @pytest.mark.slow

@@ -66,8 +66,8 @@ def decode_from(kind: type[AnyMessage], payload: bytes, source: str) -> AnyMessa
     message = decode(kind, payload)
     node = getattr(message, "node", None)
     encoded = subject.kind_and_node(source)[1]
-    if node is not None and subject.token(node) != encoded:
-        raise Refused(f"payload is of node {node!r}, whose subject token is {subject.token(node)}, not {encoded}")
+    if node is not None and (token := subject.token(node)) != encoded:
+        raise Refused(f"payload is of node {node!r}, whose subject token is {token}, not {encoded}")
     return message
 
 

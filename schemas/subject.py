@@ -5,8 +5,10 @@ byte outside `[A-Za-z0-9-]` as `=XX`. The code reverses, also for a machine call
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, wraps
+from typing import TypeVar
 
 _PLAIN = re.compile(r"[A-Za-z0-9-]")
 _ESCAPE = re.compile(rb"=([0-9A-F]{2})")
@@ -22,11 +24,27 @@ PARTITIONS_MAX = 256
 # node adds. The longest node name, 253 characters of four bytes, makes a token of 3,036 bytes and stays possible.
 MAXIMUM_SUBJECT_BYTES = 4096 - 512
 
-# The same names come every second. An entry takes a few hundred bytes; names beyond the limit are only slower.
+# The same names come every second. Also strangers' names come here, before a message is refused. So that an entry takes
+# a few hundred bytes, results of long names are not kept; they are only slower, as are names beyond the limit.
 _NAMES_REMEMBERED = 1 << 16
+_ASCII_REMEMBERED, _OTHERS_REMEMBERED = 80, 20  # characters; others than ASCII take up to four bytes, and 12 encoded
+
+Answer = TypeVar("Answer")
 
 
-@lru_cache(_NAMES_REMEMBERED)
+def _remember(function: Callable[[str], Answer]) -> Callable[[str], Answer]:
+    """Keep the results of short names."""
+    cached = lru_cache(_NAMES_REMEMBERED)(function)
+
+    @wraps(function)
+    def remembering(name: str) -> Answer:
+        short = len(name) <= (_ASCII_REMEMBERED if name.isascii() else _OTHERS_REMEMBERED)
+        return cached(name) if short else function(name)
+
+    return remembering
+
+
+@_remember
 def token(name: str) -> str:
     """Encode a name as one subject token.
 
@@ -54,7 +72,7 @@ def name(encoded: str) -> str:
     return decoded
 
 
-@lru_cache(_NAMES_REMEMBERED)
+@_remember
 def is_node_name(value: str) -> bool:
     """Return whether a node may have this name: 1 to 253 characters, no white space, no control characters."""
     return _NAME.fullmatch(value) is not None

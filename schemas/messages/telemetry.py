@@ -31,6 +31,7 @@ Value = TypeVar("Value")
 # A list that is refused at its first wrong value: to name thousands of them takes longer than to fold a hundred blocks.
 Column = Annotated[list[Value], Field(fail_fast=True)]
 
+MetricName = Annotated[str, Field(max_length=64)]
 Boot = Annotated[str, Field(min_length=1, max_length=64, description="boot id of the node's kernel")]
 
 
@@ -42,7 +43,7 @@ class Block(Message):
     seq: Annotated[Count, Field(description="whole second of CLOCK_BOOTTIME at which the block begins")]
     at_us: Annotated[int, Field(ge=0, le=2**53 - 1 - MAXIMUM_US, description="time of the first sample")]
     step_us: Annotated[int, Field(gt=0, le=60_000_000, description="time from one sample to the next")]
-    metrics: Annotated[Column[str], Field(min_length=1, max_length=64, description="column names")]
+    metrics: Annotated[Column[MetricName], Field(min_length=1, max_length=64, description="column names")]
     values: Annotated[Column[float | None], Field(min_length=1, max_length=6400, description="null: not known")]
 
     @model_validator(mode="after")

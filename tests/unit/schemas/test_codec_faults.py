@@ -46,6 +46,7 @@ def test_a_name_that_no_node_may_have_is_refused(node: str) -> None:
         ("samples", {"values": []}, "values: "),
         ("samples", {"metrics": ["pods", "pods"]}, "named twice"),
         ("samples", {"metrics": []}, "metrics: "),
+        ("samples", {"metrics": ["m" * 65]}, "metrics.0: "),
         ("samples", {"seq": "7"}, "seq: "),
         ("samples", {"at_us": 2**53}, "at_us: "),
         ("samples", {"cpus": 0}, "cpus: "),

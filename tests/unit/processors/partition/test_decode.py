@@ -1,5 +1,7 @@
 """Payloads to arrays: whatever columns come, in whatever company, a block is what it says."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -108,3 +110,17 @@ def test_a_payload_out_of_range_is_refused_by_the_fold_that_takes_it_too() -> No
     _, refused = decode.messages([high], NAMES.model, leave=memo)
     assert len(refused) == 1
     assert decode.messages([high], NAMES.model, take=memo) == ([], refused)
+
+
+def test_names_of_strangers_that_are_refused_leave_hardly_anything_behind() -> None:
+    def refused(begin: int) -> None:
+        for number in range(begin, begin + 200):
+            payload = codec.encode(block(f"{'😀' * 245}{number:06}", 0))
+            assert decode.messages([(NAMES.part(0, "samples", "n"), payload)], NAMES.model)[1]
+
+    refused(0)
+    tracemalloc.start()
+    refused(200)
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 200_000

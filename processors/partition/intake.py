@@ -21,6 +21,8 @@ from schemas.sections.estimation import FEATURES
 
 Array = NDArray[np.float64]
 
+_ROUNDED = 1.02  # of numbers of three digits, as they are sent, a product may be by 1 % greater than its roots'
+
 
 def update(state: State, entries: Sequence[Entry], *, params: Params) -> Local:
     """Return the nodes' own part of a round.
@@ -100,7 +102,7 @@ def _edge_input(entries: Sequence[Entry], params: Params) -> EdgeInput:
         sizes=sizes,
         pressure=pressure,
         modelled=np.array([sent.moment is not None for _, sent, _ in blocks]),
-        moment=moment,
+        moment=_possible(moment),
     )
 
 
@@ -112,3 +114,14 @@ def _moment(triangle: Sequence[float], columns: Sequence[int]) -> Array:
     moment = np.zeros((len(columns), len(columns)))
     moment[np.ix_(shared, shared)] = theirs[np.ix_(chosen, chosen)]
     return moment
+
+
+def _possible(moments: Array) -> Array:
+    """Return moments (nodes, features, features) that usage can have; numbers beyond count as the greatest possible.
+
+    No square is below 0, and the mean of a product is at most the root of the product of both mean squares (Cauchy and
+    Schwarz). So what bounds a node's squares bounds its whole moment.
+    """
+    roots = np.sqrt(np.maximum(np.diagonal(moments, axis1=1, axis2=2), 0.0))
+    most = _ROUNDED * roots[:, :, np.newaxis] * roots[:, np.newaxis, :]
+    return np.clip(moments, -most, most)

@@ -201,3 +201,28 @@ def test_features_that_one_side_does_not_model_count_as_unused() -> None:
     np.testing.assert_allclose(model_state(centre).moment[0][np.ix_(rows, rows)], own(edge).moment[0], rtol=5e-3)
     others = [row for row in range(len(names)) if row not in rows]
     assert not model_state(centre).moment[0][others].any()
+
+
+@pytest.mark.parametrize(
+    ("reported", "counted"),
+    [
+        ([0.25, 0.2, 0.16], [0.25, 0.2, 0.16]),
+        ([0.25, 0.202, 0.16], [0.25, 0.202, 0.16]),  # rounded
+        ([0.25, 1.0, 0.16], [0.25, 0.204, 0.16]),
+        ([0.25, -1.0, 0.16], [0.25, -0.204, 0.16]),
+        ([0.0, 1.0, 0.0], [0.0, 0.0, 0.0]),
+        ([-1.0, 1.0, 0.5], [0.0, 0.0, 0.5]),
+    ],
+)
+def test_a_model_that_no_usage_can_have_counts_as_one_that_some_can(
+    reported: list[float], counted: list[float]
+) -> None:
+    centre = Partition(SETTINGS, 0)
+    size = {"cpus": 4, "memory_bytes": 8 << 30, "pressure": True}
+    block = {"v": 1, "node": "n", "boot": "b", "seq": 1, "at_us": telemetry.START * 1_000_000, "usage": [0.5, 0.5]}
+    payload = json.dumps(block | {"size": size, "moment": reported}).encode()
+    _, refusals = centre.fold([(NAMES.part(0, "edge", "n"), payload)])
+    assert not refusals
+    rows = [list(SETTINGS.model.features).index(name) for name in ("cpu", "memory")]
+    moment = model_state(centre).moment[0][np.ix_(rows, rows)]
+    assert moment[np.triu_indices(2)] == pytest.approx(counted, abs=1e-12)

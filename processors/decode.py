@@ -295,4 +295,4 @@ def _out_of_range(values: NDArray[np.float64], faults: NDArray[np.bool_]) -> str
     limits = metric.METRICS[int(np.argmax(faults))]
     column = values[:, COLUMNS[limits.name]]
     worst = column[(column < 0) | (column > limits.high)][0]
-    return f"values: {limits.name} is {worst:g}; it is a {limits.unit} from 0 to {limits.high:g}"
+    return metric.out_of_range(limits.name, worst)

@@ -26,6 +26,7 @@ class Table:
         frame: Turns messages into a frame of that schema.
         rows: Number of rows of a message.
         identity: Key that only copies of one message share; None: a block's seq is the key, or there are no copies.
+        check: Raises `Refused` for a message of the schema that is refused all the same; None: there is none.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Table:
     frame: Callable[[Sequence[Any]], pl.DataFrame]
     rows: Callable[[Any], int] = lambda _: 1
     identity: Callable[[Any], Hashable] | None = None
+    check: Callable[[Any], None] | None = None
 
     @property
     def message(self) -> type[Message]:
@@ -52,7 +54,7 @@ class Table:
 
 
 TABLES: tuple[Table, ...] = (
-    Table("samples", "samples", sample.SAMPLE, sample.samples, sample.rows),
+    Table("samples", "samples", sample.SAMPLE, sample.samples, sample.rows, check=sample.check),
     Table("smoothed", "smoothed", sample.SMOOTHED, sample.smoothed, sample.rows),
     Table("containers", "containers", pod.CONTAINER, pod.containers, identity=pod.event_identity),
     Table("pods", "pods", pod.POD, pod.pods, pod.rows),
@@ -84,11 +86,14 @@ def decode(subject: str, payload: bytes) -> Message | None:
     """Read a message that is stored under a subject; None: no table is for it.
 
     Raises:
-        schemas.codec.Refused: The payload is not what its subject says.
+        schemas.codec.Refused: The payload is not what its subject says, or has a value out of its metric's range.
     """
     table = of_subject(subject)
     if table is None:
         return None
-    if table.by_node:
-        return codec.decode_from(table.message, payload, subject)
-    return codec.decode(table.message, payload)
+    message = (
+        codec.decode_from(table.message, payload, subject) if table.by_node else codec.decode(table.message, payload)
+    )
+    if table.check is not None:
+        table.check(message)
+    return message

@@ -76,11 +76,12 @@ def _replay(settings: Settings, paths: Sequence[Path], *, skip_bad: bool, feed_o
     """Replay with the settings of a replay, and print the result."""
     folder = settings.data.dir
     work = folder / "work"
+    copy = work / "history"
     try:
-        present = [frozen.made(paths[0], work / "history")] if len(paths) == 1 else paths
+        present = [frozen.made(paths[0], copy)] if len(paths) == 1 else paths
         with recording.opened(present, settings.replay, work) as opened:
             prepared = opened.prepared
-            replayed.report_faults(prepared)
+            replayed.report_faults(prepared, lambda file: frozen.original(file, paths[0], copy))
             if prepared.faulty and not skip_bad:
                 return _fail(
                     f"cannot use {count.of(prepared.faulty, 'row')}; fix what is reported, or skip it with --skip-bad"

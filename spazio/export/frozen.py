@@ -38,6 +38,12 @@ def made(directory: Path, target: Path) -> Path:
     return target
 
 
+def original(file: str, directory: Path, target: Path) -> str:
+    """Return the file of a history that a file which `made` has made stands for; another file is returned as it is."""
+    path = Path(file)
+    return str(directory / path.relative_to(target)) if path.is_relative_to(target) else file
+
+
 def _files(directory: Path) -> Iterator[Path]:
     """Yield the files that hold the committed rows, and those without rows that give tables their columns."""
     committed = layout.committed(directory)

@@ -1,6 +1,6 @@
 """What `spazio replay` says of a recording: its faults, what it lacks, and what came of it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from producers.recorded.prepare import Fault, Prepared
@@ -37,10 +37,10 @@ def lacking(metrics: Sequence[str]) -> str:
     return f"the recording has no {' and no '.join(absent)}: {rest} no availability is estimated"
 
 
-def report_faults(prepared: Prepared) -> None:
-    """Print the unusable rows, with file, row, column and value."""
+def report_faults(prepared: Prepared, original: Callable[[str], str]) -> None:
+    """Print the unusable rows, with file, row, column and value; `original` returns the file that was given."""
     for fault in prepared.faults:
-        clean.complain(_located(fault))
+        clean.complain(_located(fault._replace(file=original(fault.file))))
     if prepared.faulty > len(prepared.faults):
         clean.complain(f"and {prepared.faulty - len(prepared.faults)} more")
 

@@ -1,14 +1,17 @@
 """Blocks of samples as rows, raw and smoothed."""
 
 import itertools
+import math
+import struct
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from schemas import metric
+from schemas import codec, metric
 from schemas.messages.telemetry import Block, SampleBlock
 from sinks.history.column import Schema
 
@@ -76,3 +79,28 @@ def _values(blocks: Sequence[Block], block_of: NDArray[np.intp]) -> NDArray[np.f
 def rows(block: Block) -> int:
     """Return the number of rows of a block."""
     return block.samples
+
+
+def check(block: Block) -> None:
+    """Check that the values are in the ranges of their metrics, as processors do.
+
+    Raises:
+        schemas.codec.Refused: One is not.
+    """
+    low, high = _limits(tuple(block.metrics), block.samples)
+    try:
+        packed = struct.pack(f"{len(block.values)}d", *block.values)
+    except struct.error:
+        packed = struct.pack(f"{len(block.values)}d", *(math.nan if each is None else each for each in block.values))
+    values = np.frombuffer(packed)
+    if np.count_nonzero(values < low) or np.count_nonzero(values > high):
+        index = int(np.flatnonzero((values < low) | (values > high))[0])
+        raise codec.Refused(metric.out_of_range(block.metrics[index % len(block.metrics)], values[index]))
+
+
+@lru_cache(maxsize=256)
+def _limits(metrics: tuple[str, ...], samples: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the smallest and the largest accepted value of each value of a block; metrics of no table have none."""
+    low = [0.0 if name in metric.BY_NAME else -np.inf for name in metrics]
+    high = [metric.BY_NAME[name].high if name in metric.BY_NAME else np.inf for name in metrics]
+    return np.tile(low, samples), np.tile(high, samples)

@@ -13,6 +13,8 @@ import pytest
 from bus import connection, stream
 from schemas.settings import Settings
 from schemas.subject import Names
+from sinks.history import layout, view
+from sinks.history.writer import Writer
 from tests.e2e.pipeline import Up, spazio, until, up
 from tests.support.processors import telemetry
 from tests.support.processors.telemetry import stored
@@ -184,3 +186,16 @@ def test_a_replay_leaves_out_bad_rows_only_on_request(tmp_path: Path) -> None:
     counted = json.loads(result.stdout)
     assert [row["node"] for row in counted] == ["n0", "n1", "n2"]
     assert all(row["n"] > 5 and row["first"] < 1_700_000_005_000_000 for row in counted)
+
+
+@pytest.mark.slow
+def test_a_bad_row_of_a_history_is_reported_with_its_file_in_the_history(tmp_path: Path) -> None:
+    folder = tmp_path / "history"
+    writer = Writer(folder, "T", "20260101T000000000000Z", 1)
+    writer.append(telemetry.NAMES.part(0, "samples", "n"), 1, telemetry.block("n", 0, cpu_util=1.5))
+    writer.flush()
+    view.create(folder)
+    answer = spazio("replay", str(folder), "--data-dir", str(tmp_path / "data"))
+    assert answer.returncode == 2
+    ((file, _),) = layout.files(folder)
+    assert f"{file} row 1, column 'cpu_util': is '1.5'" in answer.stderr

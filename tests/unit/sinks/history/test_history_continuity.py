@@ -7,6 +7,7 @@ import pytest
 from prometheus_client import Counter
 
 from bus.reading.setback import Mark
+from processors import decode
 from schemas import codec
 from schemas.live import Live
 from schemas.settings import Settings
@@ -219,3 +220,24 @@ def test_the_cursor_of_a_stream_that_was_recreated_leaves_its_pace(tmp_path: Pat
     pace = {"samples": Pace(1, 2, 3, 0.5)}
     layout.write_cursor(tmp_path, "S", CREATED, 4, Position(CREATED, Mark(4, 4), (), pace).extra)
     assert epoch.read(tmp_path, "S", "20270101T000000000000Z") == Position("", Mark(0), (), pace)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "values"),
+    [
+        (["cpu_util", "pods"], [0.5, 3.0, 1.5, 3.0]),
+        (["cpu_util", "pods"], [0.5, 3.0, None, -1.0]),
+        (["disk_bytes", "cpu_util"], [5e9, 1.0, None, 0.0]),
+        (["of_a_later_version", "cpu_util"], [-5.0, 0.5]),
+    ],
+)
+def test_the_history_refuses_a_block_where_processors_refuse_it(metrics: list[str], values: list[float | None]) -> None:
+    sent = block("n", 0).model_copy(update={"metrics": metrics, "values": values})
+    subject, payload = telemetry.stored(sent)
+    _, refused = decode.messages([(subject, payload)], NAMES.model)
+    if not refused:
+        assert table.decode(subject, payload) == sent
+        return
+    with pytest.raises(codec.Refused) as refusal:
+        table.decode(subject, payload)
+    assert [str(refusal.value)] == [reason for _, reason in refused]

@@ -1,9 +1,10 @@
 """`spazio histograms`: learned usage of nodes and pods, in the format of Koordinator's checkpoints or of the VPA's.
 
 Export reads the newest checkpoints while processors run. Import changes the checkpoints and requires that no processor
-runs: a running one would overwrite them with its own state. There is one file for each histogram,
-`<node>/<UID>.json`; the UIDs of a node's groups are Koordinator's own (`__node__`, `__node-koord-prod__`, ...). In the
-form of the Vertical Pod Autoscaler it is a VerticalPodAutoscalerCheckpoint, of the pod and not of a container.
+runs: a running one would overwrite them with its own state. There is one file for each histogram, `<node>/<UID>` as
+Koordinator's agent has them, which takes the UID from the name; the UIDs of a node's groups are Koordinator's own
+(`__node__`, `__node-koord-prod__`, ...). In the form of the Vertical Pod Autoscaler it is `<node>/<UID>.json`, a
+VerticalPodAutoscalerCheckpoint, of the pod and not of a container.
 """
 
 import asyncio
@@ -75,11 +76,16 @@ async def _export(settings: Settings, folder: Path, form: Form) -> str:
                     exchange.write_koordinator(model) if own else convert.write_vpa(model, stored.half_lives)
                 )
                 text = json.dumps(document, indent=1)
-                (node_folder / f"{token(model.uid)}.json").write_text(text)
+                (node_folder / (_file(model.uid) if own else f"{token(model.uid)}.json")).write_text(text)
                 written += 1
     if not written:
         raise Refused("no processor has written a checkpoint with a histogram yet: it does so once a minute")
     return f"{count.of(written, 'histogram')} written to {folder}"
+
+
+def _file(uid: str) -> str:
+    """Return the name of Koordinator's file of a UID: the UID itself, unless import would not read such a file."""
+    return token(uid) if "/" in uid or uid.startswith(".") or uid.endswith(".tmp") else uid
 
 
 def _lives(settings: Settings) -> tuple[float, float]:
@@ -125,9 +131,19 @@ def _check_settings(settings: Settings, stored: _Stored) -> None:
 
 
 def _read_all(folder: Path, form: Form, lives: tuple[float, float]) -> dict[Path, exchange.Koordinator]:
-    models = {path: _read(path, form, lives) for path in sorted(folder.glob("*/*.json"))}
+    """Read each file. In the form of Koordinator the UID is in it; with `.json` are those that older versions wrote.
+
+    Koordinator's agent leaves a `.tmp` behind when it is killed.
+    """
+    pattern, layout = ("*/*.json", "<node>/<UID>.json") if form == "vpa" else ("*/*", "<node>/<UID>")
+    paths = [path for path in sorted(folder.glob(pattern)) if path.suffix != ".tmp" and path.name[0] != "."]
+    models = {path: _read(path, form, lives) for path in paths if path.is_file()}
     if not models:
-        raise Refused(f"{folder} has no <node>/<UID>.json; `spazio histograms export {folder}` shows the layout")
+        raise Refused(f"{folder} has no {layout}; `spazio histograms export {folder}` shows the layout")
+    files = dict[tuple[Path, str], Path]()
+    for path, model in models.items():
+        if (other := files.setdefault((path.parent, model.uid), path)) != path:
+            raise Refused(f"{other} and {path} are of the same pod: remove one of them")
     return models
 
 

@@ -35,7 +35,8 @@ def store(client: Client, settings: Settings) -> Store:
 
 
 def files(folder: Path) -> dict[str, object]:
-    return {str(path.relative_to(folder)): json.loads(path.read_text()) for path in folder.rglob("*.json")}
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): json.loads(path.read_text()) for path in paths}
 
 
 @pytest.mark.usefixtures("stored")
@@ -43,7 +44,7 @@ async def test_what_was_exported_and_changed_comes_back_changed(
     client: Client, settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert await asyncio.to_thread(histograms.export, settings, tmp_path / "out") == 0
-    (file,) = (tmp_path / "out").rglob("=5F=5Fnode=5F=5F.json")
+    (file,) = (tmp_path / "out").rglob("__node__")
     assert file.parent.name == "n_1"
     document = json.loads(file.read_text())
     assert document["UID"] == "__node__"
@@ -65,6 +66,26 @@ async def test_what_was_exported_and_changed_comes_back_changed(
 
 
 @pytest.mark.usefixtures("stored")
+async def test_files_as_koordinators_agent_leaves_them_are_read_and_so_are_those_of_older_exports(
+    settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await asyncio.to_thread(histograms.export, settings, tmp_path / "out") == 0
+    (file,) = (tmp_path / "out").rglob("__node__")
+    names = {path.name for path in file.parent.iterdir()}
+    assert {json.loads(path.read_text())["UID"] for path in file.parent.iterdir()} == names
+    file.with_suffix(".tmp").write_text("{")
+    assert await asyncio.to_thread(histograms.take, settings, tmp_path / "out") == 0
+    older = file.with_name("=5F=5Fnode=5F=5F.json")
+    older.write_bytes(file.read_bytes())
+    assert await asyncio.to_thread(histograms.take, settings, tmp_path / "out") == 1
+    file.unlink()
+    assert await asyncio.to_thread(histograms.take, settings, tmp_path / "out") == 0
+    captured = capsys.readouterr()
+    assert captured.out.count(f"{len(names)} histograms imported, 0 skipped") == 2
+    assert "are of the same pod" in captured.err
+
+
+@pytest.mark.usefixtures("stored")
 async def test_checkpoints_of_the_vpa_go_out_and_come_back(
     settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -77,7 +98,7 @@ async def test_checkpoints_of_the_vpa_go_out_and_come_back(
     assert await asyncio.to_thread(histograms.take, settings, tmp_path / "out", "vpa") == 0
     assert "0 skipped" in capsys.readouterr().out
     assert await asyncio.to_thread(histograms.export, settings, tmp_path / "again") == 0
-    (again,) = (tmp_path / "again").rglob("=5F=5Fnode=5F=5F.json")
+    (again,) = (tmp_path / "again").rglob("__node__")
     ((number, weight),) = json.loads(again.read_text())["CPU"]["bucketWeights"].items()
     # The bucket that holds the largest values of theirs.
     assert bucket.KOORDINATOR_CPU.starts[int(number)] < bucket.VPA_CPU.ends[99]

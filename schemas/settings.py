@@ -40,16 +40,16 @@ class SettingsError(ValueError):
     """Unusable settings; the message has one line for each of the first faults, and says how many more there are."""
 
     def __init__(self, faults: list[str], more: int = 0) -> None:
-        """Combine faults.
-
-        Args:
-            faults: A sentence each.
-            more: How many others there are.
-        """
+        """Combine faults, a sentence each, and the number of others that there are."""
+        self._arguments = faults, more
         self.faults, self.count = faults[:_MOST_SHOWN], len(faults) + more
         if self.count > len(self.faults):
             self.faults.append(f"and {self.count - len(self.faults)} more")
         super().__init__("\n".join(self.faults))
+
+    def __reduce__(self) -> tuple[type[Self], tuple[list[str], int]]:
+        """Return what makes an equal error in another process; an exception's own is made of its message."""
+        return type(self), self._arguments
 
 
 def _containers(value: tuple[str, ...]) -> tuple[str, ...]:

@@ -179,7 +179,7 @@ class Scenario(_Table):
 
     name: Name
     about: str = ""
-    slowdown: Annotated[float, Field(ge=1, le=100)] = 2.0
+    slowdown: Annotated[float, Field(gt=1, le=10)] = 2.0  # as `policy.slowdown`
     seconds: Annotated[float, Field(gt=0, le=86_400)] = 900.0
     binds_per_second: Positive = 100.0
     nodes: Annotated[list[Nodes], Field(min_length=1)]

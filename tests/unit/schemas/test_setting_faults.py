@@ -1,5 +1,6 @@
 """Every fault of settings is reported, at once and with its place."""
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -160,3 +161,10 @@ def test_an_address_that_is_none_is_a_fault_that_shows_no_password(url: str) -> 
         settings.load({"nats_url": url}, environ={})
     assert "is one address" in str(caught.value)
     assert "geheim" not in str(caught.value)
+
+
+@pytest.mark.parametrize("count", [1, 20, 21, 50])
+def test_faults_of_another_process_are_the_same_here(count: int) -> None:
+    error = SettingsError([f"fault {number}" for number in range(count)], more=3)
+    copy = pickle.loads(pickle.dumps(error))
+    assert (str(copy), copy.faults, copy.count) == (str(error), error.faults, count + 3)

@@ -181,6 +181,8 @@ def test_every_packaged_scenario_can_be_read(name: str) -> None:
         ("[[nodes]]\ncount = 1\nreserved_cpu = 3\nrequested_cpu = 2\n[[pods]]\nname = 'a'\ncount = 1", "requested_cpu"),
         ("[[nodes]]\ncount = 1\n[[losses]]\nat = 1\n[[pods]]\nname = 'a'\ncount = 1", "losses leave no node"),
         ("[[nodes]]\ncount = 1\n[[pods]]\nname = 'a'\ncount = 9\nper_second = 0.005", "pods a come until 1600 s"),
+        ("slowdown = 1\n[[nodes]]\ncount = 1\n[[pods]]\nname = 'a'\ncount = 1", "slowdown: Input should be greater"),
+        ("slowdown = 11\n[[nodes]]\ncount = 1\n[[pods]]\nname = 'a'\ncount = 1", "slowdown: Input should be less"),
         ("schedulers = ['best']\n[[nodes]]\ncount = 1\n[[pods]]\nname = 'a'\ncount = 1", "schedulers.0"),
     ],
 )

@@ -65,16 +65,12 @@ def update(
     Returns:
         The state after it, and (nodes,) True where a message is due.
     """
-    turned = (
-        (state.at_us == 0)
-        | (result.room.binding != state.binding)
-        | (result.churn != state.churn)
-        | (result.settling != state.settling)
-    )
+    turned = (state.at_us == 0) | (result.room.binding != state.binding) | (result.settling != state.settling)
     least = np.maximum(params.change_pods, CHANGE_SHARE * state.available)
     waited = (at_us - state.at_us) / 1e6
     due = (
         turned
+        | (result.churn != state.churn)
         | (result.pods != state.pods)
         | (np.abs(result.room.available - state.available) >= least)
         | moved

@@ -38,7 +38,8 @@ class Published:
     since_us: int = 0
     available: float = 0.0
     pods: float = 0.0
-    seen: tuple[int, bool, bool] = (0, False, False)
+    seen: tuple[int, bool] = (0, False)
+    churn: bool = False
 
 
 class Written:
@@ -128,16 +129,17 @@ class Written:
 
     def _due(self, room: Room, pods: float, at_us: int, *, churn: bool, settling: bool) -> bool:
         """Follow `report.update`."""
-        published, now = self._published, (room.binding, churn, settling)
+        published, now = self._published, (room.binding, settling)
         turned = published.at_us == 0 or now != published.seen
         waited = (at_us - published.at_us) / 1e6
-        published.seen = now
+        unsettled = churn != published.churn
+        published.seen, published.churn = now, churn
         if turned:
             published.since_us = at_us
         least = max(self._estimate.change_pods, CHANGE_SHARE * published.available)
         change = abs(room.available - published.available) >= least
         late = waited >= self._estimate.report_seconds - 0.5 or waited < 0
-        if not (turned or change or late or pods != published.pods):
+        if not (turned or unsettled or change or late or pods != published.pods):
             return False
         published.at_us, published.available, published.pods = at_us, room.available, pods
         return True

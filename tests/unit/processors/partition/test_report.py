@@ -1,5 +1,6 @@
 """Rows: short numbers, and the same availability whether smoothed rows are published or not."""
 
+import itertools
 import json
 from types import SimpleNamespace
 from typing import Any
@@ -111,3 +112,19 @@ def test_smoothed_blocks_are_published_for_the_first_nodes_of_a_partition_only()
     assert len(smoothed) == 6
     again = [output for message in messages for output in pieces.fold([message])[0]]
     assert [output.message for output in again] == [output.message for output in outputs]
+
+
+def test_availability_says_since_when_binding_and_mode_are_what_they_are_whatever_starts_and_ends() -> None:
+    messages = []
+    for second in range(60):
+        if 5 <= second < 45:
+            event = "started" if second % 2 else "exited"
+            sent = telemetry.event("n", second, container=f"c{second}").model_copy(update={"event": event})
+            messages.append(telemetry.stored(sent))
+        messages.append(telemetry.stored(telemetry.block("n", second, cpu_util=0.2, memory_util=0.3, pods=2.0)))
+    outputs, _ = Partition(load({}, environ={}), 0).fold(messages)
+    rows = [output.message for output in outputs if isinstance(output.message, Availability)]
+    assert len({row.churn for row in rows}) == 2
+    for before, after in itertools.pairwise(rows):
+        turned = (before.binding, before.mode) != (after.binding, after.mode)
+        assert (before.since_us != after.since_us) == turned

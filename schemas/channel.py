@@ -70,12 +70,13 @@ CONTAINERS = "containers"  # kind of container events
 
 NODE = Token("node", "node name as one token: a dot as _, any other byte outside A-Z a-z 0-9 - as =XX in hex")
 PARTITION = Token("partition", "number of a shard of nodes, from 0")
+FOLD = Token("fold", "name of a fold: the number of a shard, outlook- and that number for predictions, or forecast")
 NAMESPACE = Token("namespace", "namespace as one token")
 WORKLOAD = Token("workload", "kind and name of what owns the pods, as one token: Deployment/web")
 POD = Token("pod", "name of the pod as one token")
 UID = Token("uid", "UID of the pod")
 REPLICA = Token("replica", "name of an extender's replica as one token")
-SUBJECT = Token("subject", "subject that the message came on; several tokens", several=True)
+SUBJECT = Token("subject", "subject of the message; several tokens; long: see the header Spazio-Subject", several=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,7 @@ class Channel:
         alias: Name in AsyncAPI, where the kind has another channel of its own name.
         publisher: Role of the service that publishes it, of what the stream of estimates keeps.
         by_agent: A node's agent publishes it, so that the node's credential may; only of messages by node.
+        beside: Subject, without the prefix, of what a bucket's stream keeps beside its keys; empty: it is a key.
     """
 
     kind: str
@@ -101,6 +103,7 @@ class Channel:
     alias: str = ""
     publisher: str = "process"
     by_agent: bool = False
+    beside: str = ""
 
     @property
     def name(self) -> str:
@@ -119,6 +122,8 @@ class Channel:
 
     def address(self, names: Names) -> str:
         """Return the subject, with `{name}` for each variable token."""
+        if self.beside:
+            return names.of(self.beside)
         tokens = [token if isinstance(token, str) else f"{{{token.name}}}" for token in self.tokens]
         if self.store.bucket:
             return ".".join(("$KV", names.store(self.store.name), *tokens))
@@ -210,7 +215,16 @@ CHANNELS: tuple[Channel, ...] = (
         "Key-value bucket {bucket}, key {node}: places held for pods that are not bound yet",
         alias="reservations_bucket",
     ),
-    Channel("cursor", Cursor, ESTIMATES, "With the rows of each fold, in one batch", (PARTITION,)),
+    Channel("cursor", Cursor, ESTIMATES, "With the rows of each fold, in one batch", (FOLD,)),
+    Channel(
+        "cursor",
+        Cursor,
+        AVAILABILITY,
+        "With the rows of the scheduler cache, in one batch; in the stream of the bucket {bucket}, beside its keys",
+        (),
+        "cache_cursor",
+        beside="cache.cursor",
+    ),
 )
 
 

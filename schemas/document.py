@@ -22,14 +22,20 @@ _DEAD = {
     "contentType": "application/octet-stream",
     "headers": {
         "type": "object",
-        "required": ["Spazio-Error", "Spazio-Consumer"],
+        "required": ["Spazio-Error", "Spazio-Consumer", "Spazio-Subject"],
         "properties": {
             "Nats-Msg-Id": {
                 "type": "string",
-                "description": "dead:<stream>:<sequence>, and :<part> from the second on",
+                "description": "dead:<stream>:<sequence>, or dead:withheld:<digest> of a message that no server takes; "
+                "and :<part> from the second on",
             },
             "Spazio-Error": {"type": "string", "description": "why it was refused"},
             "Spazio-Consumer": {"type": "string", "description": "who refused it"},
+            "Spazio-Subject": {
+                "type": "string",
+                "description": "subject of the message, at most 1,000 characters of it; one that has more than 500 "
+                "bytes or is malformed is not in the letter's subject, which is <prefix>.dead.long",
+            },
             "Spazio-Part": {"type": "string", "description": "2/3: second of three pieces of a message of full size"},
             "Spazio-Cut": {
                 "type": "string",

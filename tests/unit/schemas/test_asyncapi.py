@@ -36,7 +36,8 @@ def test_no_subject_of_the_contract_leaves_asyncapi() -> None:
         "lab.workloads.partition.{partition}",
         "lab.forecast.{namespace}.{workload}",
         "lab.market",
-        "lab.cursor.{partition}",
+        "lab.cursor.{fold}",
+        "lab.cache.cursor",
         "lab.dead.{subject}",
         "$KV.LAB_AVAILABILITY.{node}",
         "$KV.LAB_NODES.{node}",
@@ -70,7 +71,9 @@ def test_asyncapi_tells_each_parameter_of_an_address_and_the_headers_of_a_dead_l
     for channel in content["channels"].values():
         assert set(re.findall(r"\{(\w+)\}", channel["address"])) == set(channel.get("parameters", {}))
     headers = content["components"]["messages"]["dead"]["headers"]["properties"]
-    assert {"Spazio-Error", "Spazio-Consumer", "Spazio-Part", "Spazio-Cut"} <= headers.keys()
+    assert {"Spazio-Error", "Spazio-Consumer", "Spazio-Subject", "Spazio-Part", "Spazio-Cut"} <= headers.keys()
+    assert "dead:withheld:" in headers["Nats-Msg-Id"]["description"]
+    assert "dead.long" in headers["Spazio-Subject"]["description"]
 
 
 def test_the_tables_have_one_whole_row_for_each_setting_and_metric() -> None:

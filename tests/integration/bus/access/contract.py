@@ -16,7 +16,7 @@ def contract(node: str) -> list[str]:
     addresses = [row.address(NAMES) for row in CHANNELS]
     return [
         address.format(
-            node=node, partition=0, namespace="n", workload="w", pod="p", uid="u", replica="r", subject="a.b"
+            node=node, partition=0, fold=0, namespace="n", workload="w", pod="p", uid="u", replica="r", subject="a.b"
         )
         for address in addresses
     ]

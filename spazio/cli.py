@@ -185,11 +185,8 @@ def backtest(
     """Compare peak predictors with the usage that followed, on recordings."""
     from spazio import backtest as command
 
-    if hours and train is None:
-        clean.complain(ValueError("--hours goes with --train: name a recording of other days that peers are tuned on"))
-        return 2
     try:
-        if train is not None:
+        if train or hours:
             print(clean.lines(command.roll(file, train, out, learned, hours=hours, machines=machines, seed=seed)))
             return 0
         result = command.run(file, out, learned=learned, machines=machines, seed=seed, plots=plots)

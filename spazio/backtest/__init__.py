@@ -79,7 +79,7 @@ def _report(scored: Mapping[str, study.Day], seed: int) -> report.Report:
 
 def roll(
     test: Path,
-    train: Path,
+    train: Path | None,
     out_dir: Path,
     learned: Path | None = None,
     *,
@@ -90,8 +90,11 @@ def roll(
     """Compare the predictors as they run live over many days; returns the tables. Arguments are those of `rolling`.
 
     Raises:
-        ValueError: A file or a number is not as it must be, or something was learned before.
+        ValueError: A file or a number is not as it must be, peers have nothing to train on, or something was learned
+            before.
     """
+    if train is None:
+        raise ValueError("--hours goes with --train: name a recording of other days that peers are tuned on")
     if learned is not None:
         raise ValueError(f"--learned {learned} does not go with --train, from which peers learn: leave one of them out")
     reports = rolling.run(

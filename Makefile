@@ -8,7 +8,7 @@ KUBE_VERSION = $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2}' $(KUBE)/go.m
 KUBE_STAMP = -X k8s.io/component-base/version.gitVersion=$(KUBE_VERSION) -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=$(word 2,$(subst ., ,$(KUBE_VERSION)))
 GO_BUILD := @command -v go >/dev/null || { echo 'kube-tools needs Go 1.26.3 or newer (https://go.dev/dl)' >&2; exit 2; }; set -x; CGO_ENABLED=0 GOTOOLCHAIN=local GOFLAGS='-mod=readonly -trimpath -buildvcs=false' GOGC=400 nice go build -C $(KUBE) -ldflags '-s -w $(KUBE_STAMP)'
 
-.PHONY: install up test test-all test-slow test-slow-processors test-slow-others check format bench evaluate evaluate-truth peers audit release-check site pins docs digests kube-tools clean
+.PHONY: install up test test-all test-slow test-slow-computing test-slow-others check format bench evaluate evaluate-truth peers audit release-check site pins docs digests kube-tools clean
 .DEFAULT_GOAL := install
 
 # A path with a space cannot stand after `#!`, so sh starts Python, as in scripts that pip makes.
@@ -63,14 +63,15 @@ test: .venv/.dev
 test-all: test
 	@$(MAKE) test-slow
 test-slow: .venv/.dev
-	@$(MAKE) -j 2 test-slow-processors test-slow-others
+	@$(MAKE) -j 2 test-slow-computing test-slow-others
 	$(BIN)/python -m pytest -q -n 2 $(BY_FILE) $(END_AFTER)=900 -m "slow and paired" tests/e2e
 	$(BIN)/python -m pytest -q $(END_AFTER)=900 -m "slow and alone" tests/e2e
-# Tests of processors only compute. They take what the others, which mostly wait, leave of the machine.
-test-slow-processors: .venv/.dev
-	nice -n 19 $(SLOW) -n 2 $(END_AFTER)=1800 tests/unit/processors
+# These only compute. They take what the others, which mostly wait, leave of the machine.
+COMPUTING := tests/unit/processors tests/unit/spazio/backtest tests/unit/spazio/simulation tests/unit/benchmarks
+test-slow-computing: .venv/.dev
+	nice -n 19 $(SLOW) -n 2 $(END_AFTER)=1800 $(COMPUTING)
 test-slow-others: .venv/.dev
-	$(SLOW) -n 3 $(END_AFTER)=900 tests --ignore tests/unit/processors
+	$(SLOW) -n 3 $(END_AFTER)=900 tests $(addprefix --ignore=,$(COMPUTING))
 check: .venv/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from processors.estimation import level
 from processors.estimation.level import quotient
-from processors.workload.usage import CPU, Usage, absent
+from processors.workload.usage import BOUNDED, CPU, Usage, absent
 
 Array = NDArray[np.float64]
 
@@ -50,7 +50,7 @@ class Evidence(NamedTuple):
     @property
     def limited(self) -> NDArray[np.bool_]:
         """Where a soaking class demands what its quota leaves it: it is known to have one, or it is no thread."""
-        return (self.quota > SOAKING) | ~_near(self.demand.mean)
+        return (self.quota > BOUNDED) | ~_near(self.demand.mean)
 
 
 def demand(evidence: Evidence, usage: Usage, full: NDArray[np.bool_]) -> tuple[Array, NDArray[np.bool_]]:
@@ -67,7 +67,7 @@ def demand(evidence: Evidence, usage: Usage, full: NDArray[np.bool_]) -> tuple[A
     # for less where the hypervisor takes time.
     thread = full[:, None] & evident & _near(mean) & (np.round(mean) == 1)
     awake = (usage.busy >= _ALL * counted) | (thread & (usage.busy_with_steal >= _ALL * counted))
-    awake &= soaking & (evidence.quota <= SOAKING) & (counted > 0)
+    awake &= soaking & (evidence.quota <= BOUNDED) & (counted > 0)
     # What a quota keeps it from is no want of a pod, nor is what it waits for within its quota.
     limited, held = soaking & evident & evidence.limited & ~awake, usage.held > _MOSTLY * counted
     # A pod that is first seen on a full machine may be of either kind; what it waits for is then a part of its want.
@@ -108,7 +108,7 @@ def after(evidence: Evidence, usage: Usage, full: NDArray[np.bool_], fragments: 
     shows = whole | (usage.held > mostly) | (usage.busy > mostly)
     # A serving class looks like a soaking one while the machine cannot keep up with it, and pods that others keep from
     # what their quota allows look like anything.
-    decided = evident & (~soaking | ((evidence.quota > SOAKING) & (usage.held <= mostly)))
+    decided = evident & (~soaking | ((evidence.quota > BOUNDED) & (usage.held <= mostly)))
     shown = ((counted > 0) | rough) & ~decided
     return np.where(np.isnan(usage.declared), _toward(evidence.kind, shows, shown, usage), usage.declared)
 

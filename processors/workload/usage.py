@@ -22,7 +22,7 @@ _WHOLE_SECONDS, _STARTING_SECONDS, _YOUNG_SECONDS = 2, 3, 20
 _PULLED_SECONDS = 300  # for which a pod may be known before its first container runs
 _HELD_BACK, _AWAKE = 0.2, 0.9  # share of time that a quota keeps a pod waiting; cores used and waited for
 _AT_QUOTA = 0.9  # of the most that such a pod of its class used: a second may have a period of the quota more or less
-_BOUNDED = 0.5  # of the evidence for a quota
+BOUNDED = 0.5  # of the evidence for a quota, from which on a class has one
 _NEVER_SLEPT, _WITH_STEAL = (0.97, 1.01), 0.6  # cores used and waited for, which are not measured at the same instant
 
 
@@ -235,7 +235,7 @@ def _at_quota(pods: Pods, flat: NDArray[np.intp], beside: Beside) -> tuple[Array
     What a quota holds back all the time uses as much as it allows in each second, which no pod of the class exceeds.
     That it hardly sleeps is seen while others leave it a CPU: what it waits for on several is not measured in full.
     """
-    ceiling, bounded = np.append(beside.ceiling, np.inf), np.append(beside.quota > _BOUNDED, False)
+    ceiling, bounded = np.append(beside.ceiling, np.inf), np.append(beside.quota > BOUNDED, False)
     held = (pods.held >= _AWAKE) | ((pods.held > 0) & bounded[flat])
     np.fmax.at(ceiling, flat, np.where(held, pods.cores, 0.0))
     return ceiling[:-1].reshape(beside.ceiling.shape), held & (pods.cores >= _AT_QUOTA * ceiling[flat])

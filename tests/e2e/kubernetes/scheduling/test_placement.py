@@ -66,7 +66,5 @@ async def test_other_classes_of_pods_halfway_take_no_node_beyond_the_policy_and_
     assert result["beyond_policy"] == 0, result
     assert result["placed_by_class"].keys() == {"small", "soaking", "holding"}
     assert result["placed"] >= 300, result
-    # Ten are wanted. A bound counts as far as a class's cost is evidence (ADR 24), so new classes come in steps:
-    # fifteen runs on a slow host had 5.5 to 17 seconds.
-    assert result["waited_by_open_room_seconds"] <= 25, result
+    assert result["waited_by_open_room_seconds"] <= 10, result
     assert result["unguaranteed"] == 0, result

@@ -68,9 +68,7 @@ def test_what_the_readme_claims_of_simulated_clusters_is_what_the_evaluation_fou
             if row[1] != "reference":
                 beyond[row[1] == "spazio"].append(float(row[column].split()[0]))
     ours, requests = max(beyond[True]), round(max(beyond[False]), -2)
-    assert (
-        f"in {ours:g} node-seconds, requests alone in up to {requests:,.0f}" in (ROOT / "README.md").read_text()
-    )
+    assert f"in {ours:g} node-seconds, requests alone in up to {requests:,.0f}" in (ROOT / "README.md").read_text()
 
 
 def test_what_pages_claim_of_the_agents_cost_is_what_the_benchmarks_found() -> None:

@@ -3,6 +3,10 @@
 Once a task has read all there is, the difference between the clock here and the server's is clear, and from then on a
 message's time says how far it is behind. Before that, as after an outage, the server's own times tell how long what
 waits took to come. That alone misleads when the load changes: what waits came faster than what was read.
+
+A server's clock that is set back or slowed down makes messages look old, as a delay does. So the difference grows by as
+much as the times of messages go back, and, after some seconds in which nothing ever waited at the server, to the least
+that it was in them. A single reading is not enough: nothing waits there behind what came during a fold, which is old.
 """
 
 import math
@@ -15,6 +19,7 @@ from bus.reading.progress import Received
 _SPAN_US = 5_000_000  # of the stream over which messages are counted; they are stored in bursts
 _STEP_US = 60_000_000  # a gap between two messages from which on the server's clock may have been set
 _DRIFT = 0.001  # more than clocks differ in pace
+_SURE_SECONDS = 3.0  # in which nothing waits; less than a delay has to last before anything is left out
 
 
 class Lag:
@@ -24,6 +29,7 @@ class Lag:
         """Start without having read anything; `clock` returns seconds."""
         self._clock, self._looked = clock, clock()
         self._apart_us = float("nan")  # the clock here less the server's
+        self._drained: list[tuple[float, float]] = []  # when all was read that there was, and that difference then
         self._read: deque[tuple[int, int]] = deque()  # when the server stored a message, and how many came up to it
         self._count = 0
 
@@ -33,8 +39,9 @@ class Lag:
             return
         if not self._read:
             self._read.append((messages[0].stored_us, self._count))
-        if not -_SPAN_US <= messages[-1].stored_us - self._read[-1][0] <= _STEP_US:
-            self._apart_us = float("nan")
+        if not 0 <= (passed_us := messages[-1].stored_us - self._read[-1][0]) <= _STEP_US:
+            self._apart_us = self._apart_us - passed_us if passed_us < 0 else float("nan")
+            self._drained.clear()
         self._count += len(messages)
         self._read.append((messages[-1].stored_us, self._count))
         while len(self._read) > 2 and self._read[1][0] < messages[-1].stored_us - _SPAN_US:
@@ -62,7 +69,14 @@ class Lag:
         """Compare the clocks by a message that was read now; nothing comes before the server has stored it."""
         before, self._looked = self._looked, self._clock()
         apart_us = self._looked * 1e6 - stored_us
-        if math.isnan(self._apart_us):
-            self._apart_us = apart_us if not pending else self._apart_us
+        if pending:
+            self._drained.clear()
+        else:
+            self._drained.append((self._looked, apart_us))
+        if not pending and math.isnan(self._apart_us):
+            self._apart_us = apart_us
+        elif self._drained and self._looked - self._drained[0][0] >= _SURE_SECONDS:
+            self._apart_us = min(apart for _, apart in self._drained)
+            del self._drained[:-1]
         else:
             self._apart_us = min(self._apart_us + _DRIFT * 1e6 * (self._looked - before), apart_us)

@@ -3,6 +3,8 @@
 import pytest
 
 from bus.folding.overload.lag import Lag
+from bus.folding.overload.shedding import NONE, Shedding
+from bus.health import Health
 from bus.reading.progress import Received
 
 
@@ -73,3 +75,45 @@ def test_a_clock_of_the_server_that_is_set_is_compared_again(step: int) -> None:
     now = 12.0
     lag.take(later := stored(11_200 + step))
     assert lag.seconds(later, 50) == pytest.approx(1.0, abs=0.01)
+
+
+@pytest.mark.parametrize(("back", "at_once"), [(2.5, 2.5), (4, 4), (6, 6), (10, 0.083)])
+def test_while_nothing_waits_a_clock_of_the_server_that_goes_back_or_slowly_leaves_nothing_out(
+    back: float, at_once: float
+) -> None:
+    now = 1000.0
+    lag, shedding = Lag(lambda: now), Shedding(("samples",), lambda: now)
+    for second in range(300):
+        now += 1
+        apart = 1000.3 + min(back, max(0, second - 60) * at_once)
+        lag.take(read := stored(round(1000 * (now - apart))))
+        behind = lag.seconds(read, 0)
+        shedding.observe("0", behind, Health(), patient=False)
+        assert shedding.level == NONE
+    assert behind < 0.01
+
+
+def test_a_clock_of_the_server_that_is_set_back_while_something_waits_is_no_delay_either() -> None:
+    now = 10.0
+    lag = Lag(lambda: now)
+    lag.take(before := stored(9900))
+    assert lag.seconds(before, 0) == 0
+    for number in range(100):
+        now += 0.1
+        lag.take(read := stored(*range(5900 + 100 * number, 6000 + 100 * number, 10)))
+        assert lag.seconds(read, 7) == pytest.approx(0.2, abs=0.05)
+
+
+def test_what_came_during_folds_is_old_although_nothing_waited_when_the_server_sent_it() -> None:
+    now = 0.0
+    lag = Lag(lambda: now)
+    for second in range(5):
+        now = second + 0.25
+        lag.take(quiet := stored(1000 * second))
+        lag.seconds(quiet, 0)
+    now = 14.25
+    lag.take(came := stored(*range(5000, 6000, 100)))
+    assert lag.seconds(came, 0) == pytest.approx(9, abs=0.1)
+    now = 24.25
+    lag.take(waited := stored(*range(6000, 7000, 100)))
+    assert lag.seconds(waited, 900) == pytest.approx(18, abs=0.1)

@@ -12,7 +12,7 @@ from itertools import islice
 
 from bus.client import Client
 from bus.reading.lease import Lease
-from bus.reading.leased import Calm, LeasedReader
+from bus.reading.leased import Ahead, Calm, LeasedReader
 from bus.reading.progress import Received
 from bus.reading.setback import Mark
 
@@ -132,18 +132,13 @@ class FirstReader(LeasedReader):
         self._feed.put(after, messages, self.position)
         return messages
 
-    async def skip_ahead(self, seconds: float, apart: Sequence[str], calm: Calm = list) -> list[Received]:
+    async def skip_ahead(self, seconds: float, apart: Sequence[str], calm: Calm = list) -> Ahead:
         """Continue near the end of the stream, as `LeasedReader.skip_ahead`; the second task does as well."""
-
-        def keep(read: list[Received]) -> list[Received]:
-            kept = calm(read)
-            self._feed.skipped += len(read) - len(kept)
-            return kept
-
         after = self.position
-        messages = await super().skip_ahead(seconds, apart, keep)
-        self._feed.put(after, messages, self.position)
-        return messages
+        ahead = await super().skip_ahead(seconds, apart, calm)
+        self._feed.put(after, ahead.messages, self.position)
+        self._feed.skipped += ahead.left_out
+        return ahead
 
     def take_skipped(self) -> int:
         """Return how many messages were skipped since the last call, as `LeasedReader.take_skipped`."""
@@ -191,9 +186,9 @@ class SecondReader(LeasedReader):
             await self._held.verify(pinned=True)
         return await self._take_fed(linger_seconds, timeout_seconds)
 
-    async def skip_ahead(self, seconds: float, apart: Sequence[str], calm: Calm = list) -> list[Received]:
+    async def skip_ahead(self, seconds: float, apart: Sequence[str], calm: Calm = list) -> Ahead:
         """Continue near the end of the stream, as `LeasedReader.skip_ahead`, unless the first task feeds it."""
-        return [] if self._fed else await super().skip_ahead(seconds, apart, calm)
+        return Ahead([]) if self._fed else await super().skip_ahead(seconds, apart, calm)
 
     def take_skipped(self) -> int:
         """Return how many messages were skipped since the last call, also by the first task while it feeds this one."""

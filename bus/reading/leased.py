@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import nats.errors
 
@@ -20,6 +20,21 @@ Answer = TypeVar("Answer")
 Calm = Callable[[list[Received]], list[Received]]
 
 _VERIFY_SECONDS = 10.0
+
+
+class Ahead(NamedTuple):
+    """What was read where a reader was to continue near the end of the stream.
+
+    Attributes:
+        messages: Messages that the server was asked for already, and then what is kept of those that were read apart,
+            in stream order.
+        continues: Whether it continues there; otherwise nothing is skipped.
+        left_out: Number of messages that were read apart and not kept.
+    """
+
+    messages: list[Received]
+    continues: bool = False
+    left_out: int = 0
 
 
 class LeasedReader(Reader):
@@ -51,25 +66,23 @@ class LeasedReader(Reader):
             await self._held.verify()
         return await super().read(linger_seconds=linger_seconds, timeout_seconds=timeout_seconds)
 
-    async def skip_ahead(self, seconds: float, apart: Sequence[str], calm: Calm = list) -> list[Received]:
+    async def skip_ahead(self, seconds: float, apart: Sequence[str], calm: Calm = list) -> Ahead:
         """Continue near the end of the stream, without the messages before, which the server does not send then.
 
-        Nothing is skipped if the end is not that far, or if the server does not answer in time.
+        Nothing is skipped if the end is not that far, or if the server does not answer in time. What was read apart
+        until then is read again later.
 
         Args:
             seconds: How far before the end to continue.
             apart: Filters for messages of which none is skipped.
-            calm: Returns which of messages that are read apart are kept; it counts the others.
-
-        Returns:
-            Messages that the server was asked for already, and then those that are read apart, in stream order.
+            calm: Returns which of messages that are read apart are kept.
         """
         end = setback.before_end(self._client, self.stream, self.mark, seconds, self._timeout)
         if (mark := await self._in_time(end)) is None:
-            return []
+            return Ahead([])
         messages = await self._drained()
         if self.position >= mark.sequence or (read := await self._in_time(self._between(mark, apart, calm))) is None:
-            return messages
+            return Ahead(messages)
         between, count = read
         renewed = 0
         if self._tap is not None:  # the lease has to last while the consumer is reset; what comes of it is skipped
@@ -79,7 +92,7 @@ class LeasedReader(Reader):
         self._progress.skip(mark)
         await self._open()
         self._skipped += max(0, renewed + self._before - self._progress.pending - count)
-        return messages + between
+        return Ahead(messages + between, continues=True, left_out=count - len(between))
 
     def take_skipped(self) -> int:
         """Return how many messages were skipped since the last call, without those that came in that instant."""

@@ -6,7 +6,7 @@ no flood.
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from bus.reading.progress import Received
@@ -35,10 +35,15 @@ class Floods:
         kinds: Kinds of which messages count.
     """
 
-    def __init__(self, kinds: Collection[str], credit: Credit = BLOCKS) -> None:
-        """Start with a whole credit for every node."""
-        self.kinds, self._credit = kinds, credit
-        self._left: OrderedDict[str, tuple[float, int]] = OrderedDict()
+    def __init__(
+        self, kinds: Collection[str], credit: Credit = BLOCKS, left: Iterable[tuple[str, tuple[float, int]]] = ()
+    ) -> None:
+        """Start with a whole credit for each node, or with what was left of it at a time in microseconds."""
+        self.kinds, self._credit, self._left = kinds, credit, OrderedDict(left)
+
+    def copy(self) -> "Floods":
+        """Return the same credits, to be spent apart from these."""
+        return Floods(self.kinds, self._credit, self._left.items())
 
     def beyond(self, messages: Sequence[Received]) -> set[str]:
         """Count messages that were read; return the nodes of which more came than their credit."""

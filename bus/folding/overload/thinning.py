@@ -88,7 +88,7 @@ class Thinning:
         self._shedding, self._task, self._patient, self._blocks = shedding, task, patient, bool(subjects)
         self._apart = never_left_out(subjects, shedding.blocks)
         self._health, self._account = health, account
-        self._floods, self._event_floods = Floods(shedding.blocks), Floods((CONTAINERS,), flood.EVENTS)
+        self._floods = [Floods(shedding.blocks), Floods((CONTAINERS,), flood.EVENTS)]
         self._logged, self._lag = -_LOGGED_SECONDS, Lag()
 
     async def thinned(self, reader: LeasedReader, messages: list[Received]) -> list[Received]:
@@ -106,8 +106,7 @@ class Thinning:
             return messages
         kept, left_out = list(self._calm(messages)), 0
         if behind > _FAR_SECONDS and self._shedding.sheds(patient=False):
-            kept += await reader.skip_ahead(_SHOWN_SECONDS, self._apart, self._calm)
-            self._lag.skip()
+            kept += await self._skip_ahead(reader)
         if not self._patient and self._shedding.sheds(patient=False):
             kept += self._calm(await self._next(reader, 0))  # what has come while it waited for its turn
         if self._shedding.sheds(patient=self._patient):
@@ -117,6 +116,25 @@ class Thinning:
         if not self._patient:
             self._shedding.count(len(kept), left_out)
         return kept
+
+    async def _skip_ahead(self, reader: LeasedReader) -> list[Received]:
+        """Go on near the end of the stream; return what is kept of what was read.
+
+        Messages that are read in vain, since the server does not answer in time, come again: they spend no credit.
+        """
+        floods, flooded = [each.copy() for each in self._floods], set[str]()
+
+        def calm(messages: list[Received]) -> list[Received]:
+            kept, nodes = self._without_floods(messages, floods)
+            flooded.update(nodes)
+            return kept
+
+        ahead = await reader.skip_ahead(_SHOWN_SECONDS, self._apart, calm)
+        self._lag.skip()
+        if ahead.continues:
+            self._floods = floods
+            self._flood(ahead.left_out, flooded)
+        return ahead.messages
 
     async def _read_on(self, reader: LeasedReader, kept: list[Received]) -> tuple[list[Received], int]:
         """Read what waits and go on up to the newest, but not for ever; returns what stays, and what is left out."""
@@ -141,27 +159,37 @@ class Thinning:
         return messages
 
     def _calm(self, messages: list[Received]) -> list[Received]:
-        """Return messages that were read without what nodes have flooded the task with, if processors are behind.
+        """Return messages that were read without what nodes have flooded the task with, and count that."""
+        kept, flooded = self._without_floods(messages, self._floods)
+        self._flood(len(messages) - len(kept), flooded)
+        return kept
 
-        Nothing is counted while none is: it would cost more than what it is for.
+    def _without_floods(self, messages: list[Received], each: Sequence[Floods]) -> tuple[list[Received], set[str]]:
+        """Return what stays of messages that were read, and the nodes that flood, if processors are behind.
+
+        No credit is spent while none is: it would cost more than what it is for.
         """
-        if not self._shedding.pressed():
-            return messages
         kept, flooded = messages, set[str]()
+        if not self._shedding.pressed():
+            return kept, flooded
         events = [message for message in messages if _OF_EVENTS in message.subject]
-        for floods, sent in ((self._floods, messages), (self._event_floods, events)):
+        for floods, sent in zip(each, (messages, events), strict=True):
             if nodes := floods.beyond(sent):
                 kept, names = flood.without(kept, nodes, floods.kinds)
                 flooded |= names
-        if left_out := len(messages) - len(kept):
-            FLOODED.labels(self._task).inc(left_out)
-            self._account.receive(left_out)
-            self._account.add("flooded", left_out)
-            if (now := time.monotonic()) - self._logged >= _LOGGED_SECONDS:
-                self._logged = now
-                listed = ",".join(sorted(flooded)[:_NAMED])
-                log.warning("node.flooding", extra={"part": self._task, "nodes": listed, "left_out": left_out})
-        return kept
+        return kept, flooded
+
+    def _flood(self, left_out: int, nodes: Collection[str]) -> None:
+        """Count messages that are left out, since nodes have flooded the task with them."""
+        if not left_out:
+            return
+        FLOODED.labels(self._task).inc(left_out)
+        self._account.receive(left_out)
+        self._account.add("flooded", left_out)
+        if (now := time.monotonic()) - self._logged >= _LOGGED_SECONDS:
+            self._logged = now
+            listed = ",".join(sorted(nodes)[:_NAMED])
+            log.warning("node.flooding", extra={"part": self._task, "nodes": listed, "left_out": left_out})
 
     def _kept(self, messages: Sequence[Received]) -> tuple[list[Received], int]:
         """Return what stays, and how many messages are left out."""

@@ -9,7 +9,7 @@ import pytest
 from bus.reading import feed as feeds
 from bus.reading.feed import Feed
 from bus.reading.lease import Lease
-from bus.reading.leased import LeasedReader
+from bus.reading.leased import Ahead, LeasedReader
 from bus.reading.progress import Received
 from bus.reading.setback import Mark
 from schemas.subject import Names
@@ -85,7 +85,7 @@ async def test_blocks_before_the_end_are_skipped_and_counted_and_every_fact_is_r
         messages = await reader.read()
         await publish_backlog(client)
         messages += await reader.read()
-        skipped = await reader.skip_ahead(SECONDS, APART)
+        skipped = (await reader.skip_ahead(SECONDS, APART)).messages
         messages += skipped
         assert counted(skipped)[0] <= 10  # had been asked for
         messages += await drain(reader)
@@ -104,7 +104,7 @@ async def test_nothing_is_skipped_near_the_end(client: Connection, lease: Lease)
         await reader.read()
         await publish(client, *[BLOCKS] * 30)
         messages = await reader.read()
-        messages += await reader.skip_ahead(60, APART)
+        messages += (await reader.skip_ahead(60, APART)).messages
         messages += await drain(reader)
         assert counted(messages) == (30, 0)
         assert reader.take_skipped() == 0
@@ -121,7 +121,7 @@ async def test_nothing_is_skipped_when_the_server_does_not_say_what_is_apart(
         await publish_backlog(client)
         messages += await reader.read()
         monkeypatch.setattr(reader, "_between", silent)
-        messages += await reader.skip_ahead(SECONDS, APART)
+        messages += (await reader.skip_ahead(SECONDS, APART)).messages
         messages += await drain(reader)
     assert counted(messages) == (92, 10)
 
@@ -139,7 +139,7 @@ async def test_what_a_second_task_skips_is_counted_at_once_also_if_it_is_fed_the
         await drain(first)
         feed.end()  # as if it had not kept all of it
         messages += await behind.read()
-        messages += await behind.skip_ahead(SECONDS, APART)
+        messages += (await behind.skip_ahead(SECONDS, APART)).messages
         left_out = behind.take_skipped()
         assert left_out > 30
         for _ in range(2):
@@ -162,8 +162,8 @@ async def test_a_second_task_skips_what_the_first_does(server: Server, client: C
         await publish_backlog(client)
         first, second_reader = readers
         both[0] += await first.read()
-        both[0] += await first.skip_ahead(SECONDS, APART)
-        assert await second_reader.skip_ahead(SECONDS, APART) == []
+        both[0] += (await first.skip_ahead(SECONDS, APART)).messages
+        assert await second_reader.skip_ahead(SECONDS, APART) == Ahead([])
         both[0] += await drain(first)
         left_out = first.take_skipped()
         both[1] += await drain(second_reader)
@@ -188,7 +188,7 @@ async def test_of_what_is_read_apart_neither_task_has_what_the_first_does_not_ke
             await publish(client, BLOCKS)
         await publish_backlog(client)
         both[0] += await first.read()
-        both[0] += await first.skip_ahead(SECONDS, APART, first_of)
+        both[0] += (await first.skip_ahead(SECONDS, APART, first_of)).messages
         both[0] += await drain(first)
         left_out = first.take_skipped()
         both[1] += await drain(second_reader)
@@ -197,3 +197,32 @@ async def test_of_what_is_read_apart_neither_task_has_what_the_first_does_not_ke
         assert facts < 10
         assert blocks + left_out == 94
         assert second_reader.take_skipped() == left_out + 10 - facts
+
+
+async def test_what_was_read_apart_when_the_server_stops_answering_is_read_again_by_both_tasks_and_not_counted(
+    server: Server, client: Connection
+) -> None:
+    def none_of(_: list[Received]) -> list[Received]:
+        server.delay_seconds = 1.5
+        return []
+
+    async with AsyncExitStack() as stack:
+        first, second_reader = await both_readers(client, Feed(PATTERN), stack)
+        both: list[list[Received]] = [[], []]
+        for _ in range(2):
+            for reader, messages in zip((first, second_reader), both, strict=True):
+                messages.extend(await reader.read())
+            await publish(client, BLOCKS)
+        await publish(client, *[FACTS] * 600)  # more than are asked for at once
+        await publish_backlog(client)
+        both[0] += await first.read()
+        ahead = await first.skip_ahead(SECONDS, APART, none_of)
+        server.delay_seconds = 0
+        assert not ahead.continues
+        assert ahead.left_out == 0
+        await asyncio.sleep(2)
+        both[0] += ahead.messages + await drain(first)
+        both[1] += await drain(second_reader)
+        assert both[1] == both[0]
+        assert counted(both[0]) == (94, 610)
+        assert first.take_skipped() == second_reader.take_skipped() == 0

@@ -12,7 +12,7 @@ from bus.folding.overload.shedding import BLOCKS, NONE, PREDICTIONS, Shedding
 from bus.folding.overload.thinning import Thinning
 from bus.health import Health
 from bus.reading.lease import Lease
-from bus.reading.leased import Calm, LeasedReader
+from bus.reading.leased import Ahead, Calm, LeasedReader
 from bus.reading.progress import Received
 from schemas.settings import load
 from schemas.subject import Names
@@ -41,10 +41,10 @@ class Behind:
         self.position += 10
         return [message(self.position + index) for index in range(10)]
 
-    async def skip_ahead(self, seconds: float, apart: Sequence[str], calm: Calm) -> list[Received]:
+    async def skip_ahead(self, seconds: float, apart: Sequence[str], calm: Calm) -> Ahead:
         assert seconds > 1
         self.asked, self._skipped, self.position, self.pending = list(apart), 500, 1000, 60
-        return calm([self.fact])
+        return Ahead(calm([self.fact]), continues=True)
 
     def take_skipped(self) -> int:
         count, self._skipped = self._skipped, 0
@@ -106,11 +106,12 @@ async def test_a_flood_is_not_read_for_ever_either() -> None:
 class Noisy(Behind):
     """A reader that reads apart what one node says of its containers, without end, and two events of another."""
 
-    async def skip_ahead(self, seconds: float, apart: Sequence[str], calm: Calm) -> list[Received]:
-        kept = await super().skip_ahead(seconds, apart, calm)
+    async def skip_ahead(self, seconds: float, apart: Sequence[str], calm: Calm) -> Ahead:
+        kept = (await super().skip_ahead(seconds, apart, calm)).messages
         for _ in range(40):
             kept += calm([message(600, "containers", "bad")] * 500)
-        return kept + calm([message(600, "containers", "n")] * 2)
+        kept += calm([message(600, "containers", "n")] * 2)
+        return Ahead(kept, continues=True, left_out=1 + 40 * 500 + 2 - len(kept))
 
 
 async def test_of_events_that_are_read_apart_those_of_a_flood_are_left_out_and_counted() -> None:
@@ -119,6 +120,30 @@ async def test_of_events_that_are_read_apart_those_of_a_flood_are_left_out_and_c
     events = Counter(event.subject for event in kept if ".containers." in event.subject)
     assert events == {"spazio.part.0.containers.bad": 10_000 + 20, "spazio.part.0.containers.n": 2}
     assert account.statement().outcomes["flooded"] == 10_000 - 20
+
+
+class Late(Behind):
+    """A reader that the server answers in time at the second attempt only; a node has sent all that its agent kept."""
+
+    attempts = 0
+
+    async def skip_ahead(self, seconds: float, apart: Sequence[str], calm: Calm) -> Ahead:
+        self.attempts += 1
+        kept = [event for _ in range(24) for event in calm([message(600, "containers", "away")] * 500)]
+        if self.attempts == 1:
+            return Ahead([])
+        ahead = await super().skip_ahead(seconds, apart, calm)
+        return Ahead(kept + ahead.messages, continues=True, left_out=24 * 500 - len(kept))
+
+
+async def test_what_was_read_apart_in_vain_is_neither_counted_nor_taken_off_a_credit() -> None:
+    reader, account = Late(50, message(700, "podfacts")), Account("process", "S")
+    thinning = Thinning(shedding(BLOCKS), "0", Health(), account, patient=False, subjects=SUBJECTS)
+    for flooded in (0, 2000 - 4):
+        kept = await thinning.thinned(reader, [message(1), message(5)])  # type: ignore[arg-type] # what it asks for
+        assert account.statement().outcomes.get("flooded", 0) == flooded
+    assert reader.attempts == 2
+    assert sum(".containers." in each.subject for each in kept) == 10_000 + 4
 
 
 class Waiting(Behind):

@@ -9,9 +9,8 @@ from producers.recorded.recording import Recorded
 
 _FIRST_MODEL_SECONDS, _MODEL_SECONDS = 10.0, 1.0
 _PIECE_US = 20_000
-# Further away from the pace than this, and than so many periods of the nodes, is a wrong clock or what follows a pause.
+# Further ahead of the pace than this, and than so many periods of the nodes, is a wrong clock or what follows a pause.
 _FAR_SECONDS, _FAR_PERIODS = 60.0, 3
-_IN_A_ROW = 3
 # A block that ends in a second began in the second before. The sums of a second are complete when the next second that
 # has blocks begins, and the model when the sums of the next such second are. So the newest model is this many periods
 # of the nodes behind the end of a block.
@@ -68,10 +67,12 @@ class Model:
 
 
 class Speed:
-    """When pieces are due at a speed: by the blocks of samples, of which single ones with a wrong time do not count.
+    """When pieces are due at a speed: by the steps of the nodes' clocks from block to block of samples.
 
-    Facts have the times of what they are of, which may be weeks before. The third block in a row that is far away from
-    the pace goes at once, and the pace goes on from there: no pause is waited for.
+    Facts have the times of what they are of, which may be weeks before. Clocks differ, and after the server was away an
+    agent sends at once what it kept. So each node has its own distance from the pace. A block that is far ahead, after
+    a pause or by its clock, goes at once, and the node goes on from there at the pace; so does one whose clock was set
+    back, if it alone moved the pace. All else that is behind the pace goes at once.
     """
 
     def __init__(self, speed: float, period_seconds: float = 1.0) -> None:
@@ -82,8 +83,9 @@ class Speed:
             period_seconds: Time between two blocks of a node, at least 1.
         """
         self._speed, self._far_us = speed, max(_FAR_SECONDS, _FAR_PERIODS * period_seconds) * 1e6
-        self._began, self._first_us, self._newest_us = 0.0, -1, 0
-        self._far = 0
+        self._began, self._first_us, self._pace_us = 0.0, 0, 0
+        self._nodes: dict[str, tuple[int, int]] = {}  # end of the newest block, and distance
+        self._mover, self._shared_us = "", 0  # node that moved the pace last; the pace when another one had before
 
     def wait_seconds(self, piece: Sequence[Recorded], now: float) -> float:
         """Return for how long a piece has to wait.
@@ -92,16 +94,31 @@ class Speed:
             piece: The piece.
             now: Seconds of a clock.
         """
-        at_us = next((item.end_us for item in piece if item.kind == "samples"), None)
-        if not self._speed or at_us is None:
+        block = next((item for item in piece if item.kind == "samples"), None)
+        if not self._speed or block is None:
             return 0.0
-        self._far = self._far + 1 if abs(at_us - self._newest_us) > self._far_us else 0
-        if self._first_us < 0 or self._far == _IN_A_ROW:
-            self._began, self._first_us, self._newest_us, self._far = now, at_us, at_us, 0
-        if self._far:
-            return 0.0
-        self._newest_us = max(self._newest_us, at_us)
-        return max(0.0, self._began + (at_us - self._first_us) / 1e6 / self._speed - now)
+        if not self._mover:
+            self._began, self._first_us, self._pace_us = now, block.end_us, block.end_us
+            self._mover, self._nodes[block.node] = block.node, (block.end_us, 0)
+        distance_us = self._distance(block)
+        self._nodes[block.node] = block.end_us, distance_us
+        due_us = block.end_us - distance_us
+        if due_us > self._pace_us:
+            self._shared_us = self._shared_us if block.node == self._mover else due_us
+            self._mover, self._pace_us = block.node, due_us
+        return max(0.0, self._began + (due_us - self._first_us) / 1e6 / self._speed - now)
+
+    def _distance(self, block: Recorded) -> int:
+        """Return how far ahead of the pace the clock of a block's node is."""
+        _, usual_us = self._nodes[self._mover]
+        newest_us, own_us = self._nodes.get(block.node, (block.end_us, usual_us))
+        alone = self._pace_us - self._shared_us > self._far_us
+        if not alone or newest_us - block.end_us <= self._far_us:
+            # After a pause the first node that catches up moves the pace, and the others catch up beside it.
+            for distance_us in (own_us, usual_us):
+                if block.end_us - distance_us - self._pace_us <= self._far_us:
+                    return distance_us
+        return block.end_us - self._pace_us
 
 
 def split(part: Sequence[Recorded]) -> list[list[Recorded]]:

@@ -137,7 +137,33 @@ def test_a_node_whose_clock_is_far_off_does_not_delay_the_others(ahead: int) -> 
 
 def test_a_pause_in_the_recording_is_not_waited_for_and_the_pace_goes_on_behind_it() -> None:
     sent = times([recorded(second) for second in (0, 1, 2, *range(7202, 7207))], speed=1)
-    assert [at for _, at in sent] == [0, 1, 2, 2, 2, 2, 3, 4]
+    assert [at for _, at in sent] == [0, 1, 2, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("lost", [0, 1000])
+@pytest.mark.parametrize("away", [1, 3, 10])
+def test_blocks_that_agents_kept_while_the_server_was_away_are_not_waited_for_again(away: int, lost: int) -> None:
+    items, back = [], 300 + lost
+    for second in range(back + 100):
+        if second == back:
+            items += [recorded(kept, f"{node}") for node in range(away) for kept in range(back - 200, back)]
+        items += [recorded(second, f"{node}") for node in range(10) if node >= away or not 100 <= second < back]
+    paused = lost if away == 10 else 0
+    assert times(items, speed=1)[-1][1] == pytest.approx(back + 99 - paused, abs=1)
+
+
+@pytest.mark.parametrize("ahead", [90, 3600])
+def test_several_clocks_that_are_ahead_do_not_end_the_pace(ahead: int) -> None:
+    right = [step / 20 for step in range(20 * 100)]  # twenty nodes, of which four are ahead
+    items = [recorded(at + (ahead if 4 <= step % 20 < 8 else 0), f"{step % 20}") for step, at in enumerate(right)]
+    assert [at for _, at in times(items, speed=1)] == pytest.approx(right, abs=1)
+
+
+@pytest.mark.parametrize("others", [[], ["m"]])
+def test_a_clock_that_was_ahead_from_the_first_block_on_and_is_set_does_not_end_the_pace(others: list[str]) -> None:
+    ahead = [(second, 3600 if second < 100 else 0) for second in range(200)]
+    items = [recorded(second + off * (node == "n"), node) for second, off in ahead for node in ("n", *others)]
+    assert times(items, speed=1)[-1][1] == pytest.approx(199, abs=1)
 
 
 def test_a_recording_of_five_minutes_a_sample_keeps_its_pace() -> None:

@@ -23,6 +23,10 @@ _ENDINGS = (".parquet", ".csv", ".csv.gz")
 # Kinds of messages by their table of the history.
 _MODELS = "models"
 _TABLES = {"nodes": "nodefacts", "podfacts": "podfacts", "containers": "containers", "pods": "pods"}
+# The other tables that an export may have, of what spazio has computed: a replay computes that itself.
+_COMPUTED = {
+    "smoothed", _MODELS, "availability", "predictions", "rejects", "subspaces", "forecasts", "decisions", "trust"
+}  # fmt: skip
 
 
 class Recorded(NamedTuple):
@@ -46,25 +50,37 @@ class Recorded(NamedTuple):
     payload: bytes
 
 
+class Sources(NamedTuple):
+    """What a recording is read from.
+
+    Attributes:
+        samples: Files of samples.
+        others: Files of other kinds of messages.
+        streams: Streams that a history was written from, oldest first.
+        unread: Files of such kinds in CSV, of which samples alone are read.
+    """
+
+    samples: list[Path]
+    others: dict[str, list[Path]]
+    streams: list[str]
+    unread: list[Path]
+
+
 class Recording:
     """A recording.
 
     Attributes:
         prepared: Its samples.
         kinds: Its kinds of messages.
+        unread: Its files that are left out.
     """
 
     def __init__(
-        self,
-        connection: duckdb.DuckDBPyConnection,
-        prepared: Prepared,
-        tables: dict[str, list[Path]],
-        streams: list[str],
-        replay: Replay,
+        self, connection: duckdb.DuckDBPyConnection, prepared: Prepared, sources: Sources, replay: Replay
     ) -> None:
-        self.prepared, self.kinds = prepared, ["samples", *tables]
-        self._connection, self._tables, self._replay = connection, tables, replay
-        self._streams = streams if prepared.exact else []
+        self.prepared, self.kinds, self.unread = prepared, ["samples", *sources.others], sources.unread
+        self._connection, self._tables, self._replay = connection, sources.others, replay
+        self._streams = sources.streams if prepared.exact else []
 
     def check(self) -> None:
         """Check that the size of each node is recorded or given; `messages` finds single rows without a size.
@@ -192,43 +208,64 @@ def opened(paths: Sequence[Path], replay: Replay, folder: Path) -> Iterator[Reco
         folder: Folder for sorted data; it may become as large as the recording.
 
     Raises:
-        Unmapped: A file is missing, cannot be read or lacks a column.
+        Unmapped: A file is missing, cannot be read or lacks a column, or it is not clear which files are of samples.
     """
     given = mapping.parse(replay.map)
-    files, tables, streams = _sources(paths)
-    if len({file.name.removesuffix(".gz").endswith(".csv") for file in files}) > 1:
+    sources = _sources(paths)
+    if len({_is_csv(file) for file in sources.samples}) > 1:
         raise Unmapped(f"{paths[0]}: CSV and Parquet files cannot be replayed together; give files of one kind")
     connection = prepare.connect(folder)
     try:
-        prepared = prepare.samples(connection, files, given, streams, folder / "samples.parquet")
+        prepared = prepare.samples(connection, sources.samples, given, sources.streams, folder / "samples.parquet")
         if prepared.exact and (paths[0] / _MODELS).is_dir():
-            tables["model"] = _files(paths[0] / _MODELS)
-        yield Recording(connection, prepared, tables, streams, replay)
+            sources.others["model"] = _files(paths[0] / _MODELS)
+        yield Recording(connection, prepared, sources, replay)
     finally:
         connection.close()
 
 
-class _Sources(NamedTuple):
-    """The files of samples, those of other kinds, and the streams that a history was written from, oldest first."""
-
-    samples: list[Path]
-    others: dict[str, list[Path]]
-    streams: list[str]
-
-
-def _sources(paths: Sequence[Path]) -> _Sources:
+def _sources(paths: Sequence[Path]) -> Sources:
     folder = paths[0]
     if len(paths) == 1 and (folder / "samples").is_dir():
         others = {kind: _files(folder / name) for name, kind in _TABLES.items() if (folder / name).is_dir()}
         samples = _files(folder / "samples")
         every = itertools.chain(samples, *others.values())
         streams = {created for file in every if (created := file.name.partition("-")[0]).endswith("Z")}
-        return _Sources(samples, others, sorted(streams))
-    exported = [file for ending in _ENDINGS if (file := folder / f"samples{ending}").is_file()]
+        return Sources(samples, others, sorted(streams), [])
+    files = [file for path in paths for file in _files(path)]
+    exported = [file for ending in _ENDINGS if (file := folder / f"samples{ending}") in files]
     if len(paths) == 1 and exported:
-        own = {kind: folder / f"{name}.parquet" for name, kind in _TABLES.items()}
-        return _Sources(exported[:1], {kind: [file] for kind, file in own.items() if file.is_file()}, [])
-    return _Sources([file for path in paths for file in _files(path)], {}, [])
+        return _exported(exported[0], files)
+    return Sources(files, {}, [], [])
+
+
+def _exported(samples: Path, files: list[Path]) -> Sources:
+    """Return the files of an export.
+
+    Args:
+        samples: Its file of samples.
+        files: All its files.
+
+    Raises:
+        Unmapped: Another file may have samples, too.
+    """
+    others, unread = dict[str, list[Path]](), list[Path]()
+    for file in files:
+        table = file.name.removesuffix(".gz").removesuffix(".csv").removesuffix(".parquet")
+        if file != samples and (file.parent != samples.parent or table not in {*_TABLES, *_COMPUTED}):
+            raise Unmapped(
+                f"{file}: stands beside {samples.name} and may have samples, too; "
+                "name each file to replay, or take that one away"
+            )
+        if table in _TABLES and _is_csv(file):
+            unread.append(file)
+        elif table in _TABLES:
+            others[_TABLES[table]] = [file]
+    return Sources([samples], others, [], unread)
+
+
+def _is_csv(file: Path) -> bool:
+    return file.name.removesuffix(".gz").endswith(".csv")
 
 
 def _files(path: Path) -> list[Path]:

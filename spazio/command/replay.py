@@ -89,8 +89,9 @@ def _replay(settings: Settings, paths: Sequence[Path], *, skip_bad: bool, feed_o
             if not prepared.rows:
                 return _fail(f"{paths[0]}: holds no samples")
             opened.check()
-            if lacking := replayed.lacking(prepared.metrics):
-                clean.complain(lacking)
+            for complaint in (replayed.lacking(prepared.metrics), replayed.unread(opened.unread)):
+                if complaint:
+                    clean.complain(complaint)
             variant = choose(settings)
             if others := opened.leave_out_model(variant.features, ratios=not variant.absolute):
                 clean.complain(

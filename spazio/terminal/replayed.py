@@ -1,6 +1,7 @@
 """What `spazio replay` says of a recording: its faults, what it lacks, and what came of it."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from producers.recorded.prepare import Fault, Prepared
@@ -35,6 +36,18 @@ def lacking(metrics: Sequence[str]) -> str:
         return ""
     rest = f"peaks of {present[0]} are predicted, but" if present else "no peaks are predicted, and"
     return f"the recording has no {' and no '.join(absent)}: {rest} no availability is estimated"
+
+
+def unread(files: Sequence[Path]) -> str:
+    """Return which files of an export are left out, and what to do, in one sentence; empty: there are none.
+
+    >>> unread([Path("out/nodes.csv"), Path("out/pods.csv")])
+    'nodes.csv and pods.csv are left out: of CSV only samples are read; `spazio export` without --format writes Parquet'
+    """
+    if not files:
+        return ""
+    left_out = f"{' and '.join(file.name for file in files)} {'is' if len(files) == 1 else 'are'} left out"
+    return f"{left_out}: of CSV only samples are read; `spazio export` without --format writes Parquet"
 
 
 def report_faults(prepared: Prepared, original: Callable[[str], str]) -> None:

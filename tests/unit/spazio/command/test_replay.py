@@ -15,10 +15,12 @@ from schemas.messages.estimate import ClassSum, Model
 from schemas.messages.telemetry import PodUsageBlock
 from schemas.sections.generator import Replay
 from sinks.history import layout, view
+from sinks.history.table import TABLES
 from sinks.history.tables import pod
 from sinks.history.upkeep import merge
 from sinks.history.writer import Writer
 from spazio.export import frozen, tables
+from spazio.terminal.replayed import unread
 from tests.support.history import append
 from tests.support.processors import telemetry
 from tests.support.processors.telemetry import NAMES, START, stored
@@ -179,6 +181,29 @@ def test_files_of_other_tables_are_no_samples(tmp_path: Path) -> None:
     for files in ((samples, pods), (pods,)):
         with pytest.raises(Unmapped, match=r"pods.parquet: has usage of pods, and no samples of nodes; leave that"):
             read(*files, folder=tmp_path)
+
+
+def test_a_folder_is_an_export_only_if_each_of_its_files_is_a_table(tmp_path: Path) -> None:
+    folder, export = history(tmp_path / "history", telemetry.recording(nodes=2, seconds=6)), tmp_path / "export"
+    tables.write(folder, export, "parquet", [table.name for table in TABLES], (), None, None)
+    assert {message.kind for message in read(export, folder=tmp_path)} == {"samples", "pods", "podfacts", "containers"}
+    rows = "node,seconds,cpu_util\n" + "".join(f"n,{START + second},0.5\n" for second in range(3))
+    for name in ("samples.csv", "samples.2.csv", "node-b.csv", "copy/pods.csv"):
+        other = export / name
+        other.parent.mkdir(exist_ok=True)
+        other.write_text(rows)
+        with pytest.raises(Unmapped, match=rf"{name}: stands beside samples.parquet and may have samples, too"):
+            read(export, folder=tmp_path)
+        assert len(read(other, folder=tmp_path)) == 3
+        other.unlink()
+
+
+def test_tables_in_csv_are_left_out_with_a_sentence(tmp_path: Path) -> None:
+    folder = history(tmp_path / "history", telemetry.recording(nodes=2, seconds=6))
+    tables.write(folder, tmp_path / "export", "csv", ("samples", "availability", "pods"), (), None, None)
+    with recording.opened([tmp_path / "export"], Replay.model_validate(SIZES), tmp_path / "work") as opened:
+        assert opened.kinds == ["samples"]
+        assert unread(opened.unread).startswith("pods.csv is left out: of CSV only samples are read")
 
 
 def test_a_history_that_is_merged_after_its_cursors_were_read_is_copied_whole(

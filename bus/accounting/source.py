@@ -31,18 +31,19 @@ class Source(NamedTuple):
         node: Name of the node, as a token.
         kind: Kind of the blocks.
         stored: Blocks that the stream has.
-        measured: Seconds from the first of them to the last; None: the node has started again between them.
+        due: Blocks that it should have, one for each second from the first to the last; None: the node has started
+            again between them.
     """
 
     node: str
     kind: str
     stored: int
-    measured: int | None
+    due: int | None
 
     @property
     def missing(self) -> int:
-        """Seconds without a block."""
-        return 0 if self.measured is None else max(0, self.measured - self.stored)
+        """Blocks that were never stored."""
+        return 0 if self.due is None else max(0, self.due - self.stored)
 
 
 class Sources(NamedTuple):

@@ -165,16 +165,17 @@ async def test_the_ledger_begins_with_the_blocks_that_agents_should_have_publish
         "nodes": 3,
         "looked_at": 3,
         "started_again": 1,
-        "measured": 18,
+        "due": 18,
         "stored": 11,
         "missing": 7,
         "lacking": [
-            {"node": "a_lacking", "kind": "samples", "stored": 4, "measured": 10, "missing": 6},
-            {"node": "whole", "kind": "pods", "stored": 2, "measured": 3, "missing": 1},
+            {"node": "a_lacking", "kind": "samples", "stored": 4, "due": 10, "missing": 6},
+            {"node": "whole", "kind": "pods", "stored": 2, "due": 3, "missing": 1},
         ],
     }
     await flow.show(settings, json_output=False)
     output = " ".join(capsys.readouterr().out.split())
+    assert "agents blocks due blocks stored missing" in output
     assert "3 nodes; 1 started again and are not counted 18 11 7" in output
     assert "a_lacking (samples) 10 4 6 whole (pods) 3 2 1" in output
 
@@ -192,7 +193,7 @@ async def test_of_many_nodes_some_are_looked_at_and_it_says_so(
 
 @given(seconds=st.sets(st.integers(0, 50), min_size=1))
 def test_what_is_missing_is_what_lies_between_the_first_block_and_the_last(seconds: set[int]) -> None:
-    measured = max(seconds) - min(seconds) + 1
+    due = max(seconds) - min(seconds) + 1
     expected = len(set(range(min(seconds), max(seconds) + 1)) - seconds)
-    assert Source("n", "samples", len(seconds), measured).missing == expected
-    assert Source("n", "samples", len(seconds) + 1, measured).missing == max(0, expected - 1)
+    assert Source("n", "samples", len(seconds), due).missing == expected
+    assert Source("n", "samples", len(seconds) + 1, due).missing == max(0, expected - 1)

@@ -63,8 +63,8 @@ NAMES: tuple[str, ...] = tuple(BY_NAME)
 def out_of_range(name: str, value: float) -> str:
     """Return why a block with this value of a metric is refused.
 
-    >>> out_of_range("cpu_util", 1.5)
-    'values: cpu_util is 1.5; it is a ratio from 0 to 1'
+    >>> out_of_range("cpu_util", 1.0000001)
+    'values: cpu_util is 1.0000001; it is a ratio from 0 to 1'
     """
     limits = BY_NAME[name]
-    return f"values: {name} is {value:g}; it is a {limits.unit} from 0 to {limits.high:g}"
+    return f"values: {name} is {value}; it is a {limits.unit} from 0 to {limits.high:g}"

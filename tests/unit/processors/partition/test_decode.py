@@ -60,13 +60,15 @@ def test_what_is_refused_keeps_its_place_whether_it_is_no_json_or_out_of_range()
     assert ["cpu_util is 1.5" in reason for _, reason in refused] == [True, False, False, True]
 
 
-@pytest.mark.parametrize("value", [-0.1, 1.5])
+@pytest.mark.parametrize("value", [-0.1, 1.5, 1.0000001])
 def test_one_number_out_of_range_refuses_its_block_and_no_other(value: float) -> None:
     sent = [block(f"n{index}", 0, cpu_util=0.5) for index in range(5)]
     values = [*sent[3].values[:-15], value, *sent[3].values[-14:]]
     sent[3] = sent[3].model_copy(update={"values": values})
     items, refused = decode.messages([stored(message) for message in sent], NAMES.model)
-    assert [index for index, _ in refused] == [3]
+    ((index, reason),) = refused
+    assert index == 3
+    assert f" is {value}; it is a ratio from 0 to 1" in reason
     assert [item.message.node for item in items if isinstance(item, Block)] == ["n0", "n1", "n2", "n4"]
     assert codec.decode(SampleBlock, stored(sent[3])[1]) == sent[3]
 

@@ -1,4 +1,4 @@
-"""The number of pods of each workload class that fit on each node, as nodes report it.
+"""The number of pods of each workload class that fit on each node, as nodes report it, or else by requests.
 
 A node reports a few classes, but a cluster has thousands. The reports are therefore stored by node, and columns over
 all nodes exist only for the classes that were queried last.
@@ -12,13 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.messages.estimate import MOSTLY_ASSUMED, ClassRoom
-from sinks.extender.candidate import Array, Mask
+from sinks.extender.candidate import Array, Mask, Pod
 from sinks.extender.state.rows import Rows
 
 _COLUMNS = 32
 _IDLE = 0.2
 _SETTLED = 0.8  # of a cost: where so much is evidence, the bound counts in full
 _CONVERSION = 100.0  # at most so many pods of one class for one of another
+# One pod in ten takes more than this multiple of its stated requests, and of the stand-ins.
+_TAIL, _WIDE_TAIL = 1.64, 3.6
+_LEAST = 1e-9
 
 
 class ClassCapacity(NamedTuple):
@@ -113,6 +116,26 @@ class ClassCapacities:
         if len(self._columns) > _COLUMNS:
             self._columns.popitem(last=False)
         return column
+
+
+def by_requests(columns: Rows, pod: Pod, rows: NDArray[np.intp]) -> list[Array]:
+    """Return (nodes,) room, lower bound and assumed share of the cost of a kind that the nodes do not report.
+
+    It is what the pod's requests leave of the node's free resources, or the room of a mean pod where these are unknown.
+
+    Args:
+        columns: What the nodes report.
+        pod: A pod of the kind.
+        rows: The nodes' rows.
+    """
+    # A pod without requests counts with the stand-ins, and may take several times as much.
+    stated = bool(pod.requests.get("cpu") and pod.requests.get("memory"))
+    room = np.full(len(rows), np.inf)
+    for resource, amount in pod.nonzero.items():
+        free = columns[f"free:{resource}"][rows]
+        room = np.minimum(room, np.where(np.isnan(free), np.inf, free / max(amount, _LEAST)))
+    own = {"room": room, "sure": np.floor(room / (_TAIL if stated else _WIDE_TAIL)), "assumed": np.ones(len(rows))}
+    return [np.where(np.isfinite(room), values, columns[name][rows]) for name, values in own.items()]
 
 
 def evident(sure: Array, assumed: Array) -> Array:

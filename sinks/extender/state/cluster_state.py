@@ -21,7 +21,7 @@ from schemas.messages.prediction import Prediction
 from schemas.settings import Settings
 from sinks.extender.candidate import Array, Candidates, Mask, Pod
 from sinks.extender.state import pods as pod_sums
-from sinks.extender.state.class_capacity import ClassCapacities, admitting_first, evident
+from sinks.extender.state.class_capacity import ClassCapacities, admitting_first, by_requests, evident
 from sinks.extender.state.market import Market
 from sinks.extender.state.pods import Pods, Terms
 from sinks.extender.state.reservations import ReservationTable
@@ -29,14 +29,12 @@ from sinks.extender.state.reserved import Reserved
 from sinks.extender.state.rows import Columns, Growth, Rows, Taken
 from sinks.extender.state.unconfirmed import Unconfirmed
 
-_LEAST, _LATE_SECONDS = 1e-9, 1.0
+_LATE_SECONDS = 1.0
 # Columns that are NaN for a node without reports.
 _REPORTED = (
     *("room", "sure", "assumed", "free:cpu", "free:memory", "usage", "excess", "left", "cores", "price"),
     *("peak:cpu", "peak:memory"),
 )
-# One pod in ten takes more than this multiple of its stated requests, and of the stand-ins.
-_TAIL, _WIDE_TAIL = 1.64, 3.6
 _EMPTY: Mapping[str, str] = {}
 UNKNOWN, FRESH, STALE = 0, 1, 2
 STATES: tuple[Literal["unknown", "fresh", "stale"], ...] = ("unknown", "fresh", "stale")
@@ -244,7 +242,9 @@ class ClusterState:
         *reported, pods = self._classes.reported(pod.workload, rows).T
         estimated = ~np.isnan(reported[0])
         mean = self.rows["room"][rows]
-        others = [mean, mean, np.zeros(len(rows))] if estimated.all() or self._always_mean else self._unknown(pod, rows)
+        others = [mean, mean, np.zeros(len(rows))]
+        if not estimated.all() and not self._always_mean:
+            others = by_requests(self.rows, pod, rows)
         room, sure, assumed = (np.where(estimated, own, other) for own, other in zip(reported, others, strict=True))
         if not self._always_mean:
             sure = np.where(estimated, evident(sure, assumed), sure)
@@ -252,17 +252,6 @@ class ClusterState:
         if not estimated.all() and self._classes.is_measured(pod.workload) and self.pods.is_seen(pod.workload, now_us):
             assumed = np.where(estimated, assumed, 0.0)
         return room, sure, assumed, np.nan_to_num(pods)
-
-    def _unknown(self, pod: Pod, rows: NDArray[np.intp]) -> list[Array]:
-        """Return (nodes,) the same for a kind that the node does not report, by its requests."""
-        # A pod without requests counts with the stand-ins, and may take several times as much.
-        stated = bool(pod.requests.get("cpu") and pod.requests.get("memory"))
-        room = np.full(len(rows), np.inf)
-        for resource, amount in pod.nonzero.items():
-            free = self.rows[f"free:{resource}"][rows]
-            room = np.minimum(room, np.where(np.isnan(free), np.inf, free / max(amount, _LEAST)))
-        own = {"room": room, "sure": np.floor(room / (_TAIL if stated else _WIDE_TAIL)), "assumed": np.ones(len(rows))}
-        return [np.where(np.isfinite(room), values, self.rows[name][rows]) for name, values in own.items()]
 
     def trade(self, market: Market) -> None:
         """Store past prices and interruptions."""

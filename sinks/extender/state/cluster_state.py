@@ -30,11 +30,9 @@ from sinks.extender.state.rows import Columns, Growth, Rows, Taken
 from sinks.extender.state.unconfirmed import Unconfirmed
 
 _LATE_SECONDS = 1.0
-# Columns that are NaN for a node without reports.
-_REPORTED = (
-    *("room", "sure", "assumed", "free:cpu", "free:memory", "usage", "excess", "left", "cores", "price"),
-    *("peak:cpu", "peak:memory"),
-)
+# Columns that are NaN for a node without reports, predictions and facts.
+_REPORTED = "room", "sure", "assumed", "free:cpu", "free:memory", "usage", "excess", "left"
+_PREDICTED, _DESCRIBED = ("peak:cpu", "peak:memory"), ("cores", "price")
 _EMPTY: Mapping[str, str] = {}
 UNKNOWN, FRESH, STALE = 0, 1, 2
 STATES: tuple[Literal["unknown", "fresh", "stale"], ...] = ("unknown", "fresh", "stale")
@@ -59,7 +57,7 @@ class ClusterState:
         self._reported_us = round((settings.estimate.report_seconds + _LATE_SECONDS) * 1e6)
         self._predicted_us = round(settings.output.stale_seconds * 1e6)
         self.rows = Rows(
-            **dict.fromkeys((*_REPORTED, "median", "interruptions"), float("nan")),
+            **dict.fromkeys((*_REPORTED, *_PREDICTED, *_DESCRIBED, "median", "interruptions"), float("nan")),
             **dict.fromkeys(("at", "facts", "created", "spot", "predicted", "then:cpu", "then:memory"), 0.0),
             **dict.fromkeys(("closed", "tainted", "barred"), 0.0),
             **pod_sums.columns(),
@@ -78,9 +76,9 @@ class ClusterState:
         self._annotations: list[Mapping[str, str]] = []
 
     def report(self, availability: Availability) -> None:
-        """Store a node's report; older reports than the stored one are ignored."""
+        """Store a node's report; older reports than the stored one, or than the node, are ignored."""
         row = self._row(availability.node)
-        if availability.at_us < self.rows["at"][row]:
+        if availability.at_us < max(self.rows["at"][row], self.rows["created"][row]):
             return
         mean = self._always_mean
         self.rows["at"][row], self.rows["room"][row] = availability.at_us, availability.available
@@ -97,12 +95,12 @@ class ClusterState:
         self.pods.report(row, availability.at_us)
 
     def predict(self, prediction: Prediction) -> None:
-        """Store a node's predicted peak; older predictions than the stored one are ignored.
+        """Store a node's predicted peak; older predictions than the stored one, or than the node, are ignored.
 
         Reservations and unsettled pods come on top. A peak that nothing supports would refuse every pod: it is unknown.
         """
         row = self._row(prediction.node)
-        if prediction.at_us < self.rows["predicted"][row]:
+        if prediction.at_us < max(self.rows["predicted"][row], self.rows["created"][row]):
             return
         self.rows["predicted"][row] = prediction.at_us
         unseen = [self.pods.bound[uid].requests for uid in self.pods.uncovered.get(row, ())]
@@ -115,7 +113,10 @@ class ClusterState:
             self.rows[f"then:{resource}"][row] = requested - newer
 
     def describe(self, facts: NodeFacts) -> None:
-        """Store the API's facts of a node; older facts than the stored ones are ignored."""
+        """Store the API's facts of a node; older facts than the stored ones are ignored.
+
+        What was reported before it was created is of the machine that had its name before.
+        """
         row = self._row(facts.node)
         before = self._facts[row]
         if before is not None and before.uid == facts.uid and before.version > facts.version:
@@ -125,6 +126,7 @@ class ClusterState:
             if before is None or before.uid == facts.uid:
                 self.leave(facts.node)
             return
+        self._forget_reports(row, facts.created_us)
         self._facts[row] = facts
         self._labels[row], self._annotations[row] = facts.labels, facts.annotations
         for resource, amount in facts.allocatable.items():
@@ -149,12 +151,22 @@ class ClusterState:
         facts = self._facts[row]
         for resource in facts.allocatable if facts is not None else ():
             self.rows[f"allocatable:{resource}"][row] = 0.0
-        for name in _REPORTED:
+        for name in _DESCRIBED:
             self.rows[name][row] = float("nan")
-        self.rows["at"][row] = self.rows["facts"][row] = self.rows["predicted"][row] = 0.0
+        self.rows["facts"][row] = 0.0
         self._facts[row], self._labels[row], self._annotations[row] = None, _EMPTY, _EMPTY
-        self._binding[row] = ""
-        self._classes.put(row, {}, mean=False)
+        self._forget_reports(row)
+
+    def _forget_reports(self, row: int, before_us: float = float("inf")) -> None:
+        """Forget what was reported of a node, and predicted for it, before a time."""
+        for at, columns in (("at", _REPORTED), ("predicted", _PREDICTED)):
+            if 0 < self.rows[at][row] < before_us:
+                self.rows[at][row] = 0.0
+                for name in columns:
+                    self.rows[name][row] = float("nan")
+        if not self.rows["at"][row]:
+            self._binding[row] = ""
+            self._classes.put(row, {}, mean=False)
 
     def sweep(self, now_us: int) -> None:
         """Free the rows of nodes without facts, recent reports, pods and reservations."""

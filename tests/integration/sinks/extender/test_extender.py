@@ -154,7 +154,7 @@ async def test_what_others_say_is_followed_without_the_client_s_own_watch(
     address = await two[0].address()
     js = client.jetstream()
     await say(client, {"a": 2.5})
-    await js.publish(NAMES.node("nodefacts", "a"), codec.encode(node("a")))
+    await js.publish(NAMES.node("nodefacts", "a"), codec.encode(node("a", created_us=1)))
     await eventually(lambda: place(http, address, "first", ["unknown", "a"]), "a")
     assert await place(http, address, "p", ["a"]) == "a"
     assert await place(http, address, "q", ["a"]) is None
@@ -164,7 +164,7 @@ async def test_what_others_say_is_followed_without_the_client_s_own_watch(
     # A node that the bucket lacks is unknown: it passes, last, once the watch has reported it.
     await say(client, {"a": 0.0})
     await eventually(lambda: place(http, address, "r", ["a", "c"]), None)
-    await js.publish(NAMES.node("nodefacts", "c"), codec.encode(node("c")))
+    await js.publish(NAMES.node("nodefacts", "c"), codec.encode(node("c", created_us=1)))
     await eventually(lambda: place(http, address, "r", ["a", "c"]), "c")
 
 
@@ -173,7 +173,7 @@ async def test_what_lacks_room_is_published_while_it_lacks_and_its_end_too(
     client: Client, two: list[Extender], http: aiohttp.ClientSession
 ) -> None:
     address = await two[0].address()
-    await client.jetstream().publish(NAMES.node("nodefacts", "a.b"), codec.encode(node("a.b")))
+    await client.jetstream().publish(NAMES.node("nodefacts", "a.b"), codec.encode(node("a.b", created_us=1)))
     await say(client, {"a.b": 0.5})
     await eventually(lambda: place(http, address, "p", ["a.b"]), None)
     async with Reader(client, NAMES.estimates, [NAMES.of("shortage", "*")]) as reader:

@@ -30,7 +30,9 @@ async def extending(
     """Run an extender with changed settings beside nodes with such rooms; yields its address."""
     await say(client, dict(rooms))
     for name in rooms:
-        await client.jetstream().publish(f"$KV.{NAMES.nodes_bucket}.{token(name)}", codec.encode(node(name)))
+        await client.jetstream().publish(
+            f"$KV.{NAMES.nodes_bucket}.{token(name)}", codec.encode(node(name, created_us=1))
+        )
     own = settings.extender.model_copy(update=changed)
     extender = Extender(settings.model_copy(update={"extender": own}), folder / "extender")
     try:

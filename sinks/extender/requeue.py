@@ -93,6 +93,7 @@ class WaitingPods:
     def __init__(self) -> None:
         self._kinds: dict[Kind, _PodsOfKind] = {}
         self._kind_of: dict[str, Kind] = {}
+        self._asked_at: dict[str, float] = {}  # the last rejection
         self._sampled = 0
 
     def __len__(self) -> int:
@@ -123,13 +124,14 @@ class WaitingPods:
             if len(self._kind_of) >= _MOST_IN_LINE:
                 return
             pods_of_kind.line[pod.uid] = now
-        self._kind_of[pod.uid] = kind
+        self._kind_of[pod.uid], self._asked_at[pod.uid] = kind, now
 
     def done(self, uid: str) -> None:
         """Remove a pod that is placed or deleted."""
         kind = self._kind_of.pop(uid, None)
         if kind is None:
             return
+        del self._asked_at[uid]
         pods_of_kind = self._kinds[kind]
         removed = pods_of_kind.sampled.pop(uid, None)
         if removed is None:
@@ -193,13 +195,11 @@ class WaitingPods:
                 REQUEUES.labels("done").inc()
 
     def forget(self, cluster_state: ClusterState) -> None:
-        """Remove pods that are bound or gone, and those that have waited for an hour."""
+        """Remove pods that are bound or gone, and those that the scheduler has not asked about for an hour."""
         oldest = time.monotonic() - _FORGET_SECONDS
         pods = cluster_state.pods
-        for uid, kind in list(self._kind_of.items()):
-            pods_of_kind = self._kinds[kind]
-            since = pods_of_kind.line[uid] if uid in pods_of_kind.line else pods_of_kind.sampled[uid].since
-            if uid in pods.bound or uid in pods.over or since < oldest:
+        for uid, asked_at in list(self._asked_at.items()):
+            if uid in pods.bound or uid in pods.over or asked_at < oldest:
                 self.done(uid)
 
     def _next(

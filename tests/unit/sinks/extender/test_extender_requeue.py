@@ -4,10 +4,12 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
 import pytest
 from prometheus_client import REGISTRY
 
+from sinks.extender import requeue
 from tests.support.extender.placement import START, Clock, Replica, given, node, pod, report
 
 
@@ -100,6 +102,24 @@ async def test_the_longest_wait_is_that_of_the_pod_that_was_rejected_first() -> 
             await asyncio.sleep(0.6)
         assert bool(REGISTRY.get_sample_value("spazio_extender_longest_wait_seconds")) is pods_wait
         replica.waiting.done("second")
+
+
+async def test_pods_wait_since_their_first_rejection_for_as_long_as_the_scheduler_asks_about_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(requeue, "time", SimpleNamespace(monotonic=lambda: now))
+    replica = replica_with(a=0.5)
+    for _ in range(8):
+        for number in range(20):  # of some only the time is kept
+            await replica.place(f"p{number}", ["a"], workload="web")
+        now += 600
+        replica.waiting.forget(replica.cluster_state)
+    assert replica.waiting.longest_wait(now) == 8 * 600
+    assert replica.waiting.longest(1)[0].pods == 20
+    now += 3600
+    replica.waiting.forget(replica.cluster_state)
+    assert len(replica.waiting) == 0
 
 
 async def test_what_fails_is_tried_again() -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import compress
 from typing import NamedTuple
 
-from prometheus_client import Counter, Gauge
+from prometheus_client import Counter
 
 from schemas.sections.placement import Extender
 from sinks.extender.candidate import Pod
@@ -32,10 +32,6 @@ _LONGEST_PAUSE = 60.0
 _FORGET_SECONDS = 3600.0
 
 REQUEUES = Counter("spazio_extender_kicks_total", "annotations that requeued rejected pods", ["outcome"])
-WAITING = Gauge("spazio_extender_waiting_pods", "rejected pods that are waiting")
-LONGEST_WAIT = Gauge(
-    "spazio_extender_longest_wait_seconds", "time since the first rejection of the pod that waits longest"
-)
 
 Annotate = Callable[[str], Awaitable[None]]
 Kind = tuple[str, tuple[tuple[str, float], ...]]
@@ -175,8 +171,6 @@ class WaitingPods:
             await asyncio.sleep(_INTERVAL_SECONDS)
             self.forget(cluster_state)
             now = time.monotonic()
-            WAITING.set(len(self))
-            LONGEST_WAIT.set(self.longest_wait(now))
             if not self._kinds or now - last < settings.kick_seconds:
                 continue
             node = ""

@@ -51,6 +51,10 @@ _SWEEP_SECONDS = 60.0
 _READY_SECONDS = 5.0
 
 HELD = Gauge("spazio_extender_reservations", "reservations of pods that are not bound yet")
+WAITING = Gauge("spazio_extender_waiting_pods", "rejected pods that are waiting")
+LONGEST_WAIT = Gauge(
+    "spazio_extender_longest_wait_seconds", "time since the first rejection of the pod that waits longest"
+)
 MARKETS = Gauge(
     "spazio_extender_markets", "markets with enough node-hours to know their past; 0 while none are published"
 )
@@ -125,7 +129,7 @@ async def run(
     """
     own, parts = settings.extender, _Parts(client, settings, health)
     state, waiting, promises = parts.cluster_state, parts.waiting, parts.promises
-    counting = _count(state, parts.ledger, health, settings.cache.expiry_seconds)
+    counting = _count(state, waiting, parts.ledger, health, settings.cache.expiry_seconds)
     services = [parts.followed.run(), parts.publisher.run(), counting]
     if requeues and api is not None:
         services.append(parts.once_placing(functools.partial(_requeue, api, own, state, waiting, parts.followed.ready)))
@@ -183,8 +187,10 @@ async def _ready(followed: Followed, health: Health) -> None:
     health.recover("extender")
 
 
-async def _count(cluster_state: ClusterState, ledger: Ledger, health: Health, expiry_seconds: float) -> None:
-    """Keep gauges and health current, and remove lapsed reservations and unused rows.
+async def _count(
+    cluster_state: ClusterState, waiting: WaitingPods, ledger: Ledger, health: Health, expiry_seconds: float
+) -> None:
+    """Keep gauges and health current, and remove lapsed reservations, pods that no longer wait and unused rows.
 
     What a bucket has from before a pause counts as missing only once agents have had the time to report.
     """
@@ -199,6 +205,9 @@ async def _count(cluster_state: ClusterState, ledger: Ledger, health: Health, ex
         if time.monotonic() >= swept + _SWEEP_SECONDS:
             swept = time.monotonic()
             cluster_state.sweep(now_us)
+        waiting.forget(cluster_state)
+        WAITING.set(len(waiting))
+        LONGEST_WAIT.set(waiting.longest_wait(time.monotonic()))
         HELD.set(len(cluster_state.reservations))
         MARKETS.set(0 if cluster_state.market.is_stale(now_us) else len(cluster_state.market.kinds))
         counts = cluster_state.counts(now_us)

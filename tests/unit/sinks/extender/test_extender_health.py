@@ -7,6 +7,7 @@ import pytest
 
 from bus.health import Health
 from sinks.extender import service
+from sinks.extender.requeue import WaitingPods
 from sinks.extender.shadow import Ledger
 from sinks.extender.state.cluster_state import ClusterState
 from tests.support.extender.placement import given, node
@@ -19,7 +20,7 @@ async def test_nodes_from_before_a_pause_are_missed_only_after_the_time_in_which
     monkeypatch.setattr(service, "_COUNT_SECONDS", 0.01)
     state, health = ClusterState(given()), Health()
     state.describe(node("n1"))
-    counting = asyncio.create_task(service._count(state, Ledger(lambda _: None), health, 0.5))
+    counting = asyncio.create_task(service._count(state, WaitingPods(), Ledger(lambda _: None), health, 0.5))
     await asyncio.sleep(0.1)
     assert not health.problems
 

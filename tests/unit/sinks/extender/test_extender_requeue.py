@@ -9,7 +9,9 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client import REGISTRY
 
-from sinks.extender import requeue
+from bus.health import Health
+from sinks.extender import requeue, service
+from sinks.extender.shadow import Ledger
 from tests.support.extender.placement import START, Clock, Replica, given, node, pod, report
 
 
@@ -97,11 +99,26 @@ async def test_the_longest_wait_is_that_of_the_pod_that_was_rejected_first() -> 
     assert replica.waiting.longest_wait(between + 600) >= 600
     replica.waiting.done("first")
     assert 0 < replica.waiting.longest_wait(between + 600) <= 600
-    for pods_wait in (True, False):
-        async with requeueing(replica):
-            await asyncio.sleep(0.6)
-        assert bool(REGISTRY.get_sample_value("spazio_extender_longest_wait_seconds")) is pods_wait
-        replica.waiting.done("second")
+
+
+async def test_the_metrics_say_how_long_pods_wait_also_where_nothing_is_requeued(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(service, "_COUNT_SECONDS", 0.01)
+    replica = replica_with(a=0.5)
+    await replica.place("p", ["a"])
+
+    async def metrics() -> list[bool]:
+        ledger = Ledger(lambda _: None)
+        counting = asyncio.create_task(service._count(replica.cluster_state, replica.waiting, ledger, Health(), 60))
+        await asyncio.sleep(0.1)
+        counting.cancel()
+        names = "spazio_extender_waiting_pods", "spazio_extender_longest_wait_seconds"
+        return [bool(REGISTRY.get_sample_value(name)) for name in names]
+
+    assert await metrics() == [True, True]
+    replica.cluster_state.pods.hear(pod("p", 2, node="elsewhere"))
+    assert await metrics() == [False, False]
 
 
 async def test_pods_wait_since_their_first_rejection_for_as_long_as_the_scheduler_asks_about_them(

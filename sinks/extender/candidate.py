@@ -71,6 +71,7 @@ class Candidates:
         names: Names of the nodes.
         room: Pods of this pod's kind that fit, before reservations.
         sure: Lower bound of `room`.
+        withheld: What `sure` lacks for as long as the cost of this pod's kind is not evidence enough.
         unseen: The cost of this pod's kind is an assumption on this node, because no such pod has run there.
         running: Pods of this pod's kind that the node reports as running; 0: none, it does not report the kind, or the
             node is silent, and no evidence would come.
@@ -100,6 +101,7 @@ class Candidates:
     names: Sequence[str]
     room: Array
     sure: Array
+    withheld: Array
     unseen: Mask
     running: Array
     starting: Array

@@ -37,6 +37,7 @@ log = logging.getLogger(__name__)
 _VALID_ROUNDS = 5
 _ROUNDS_BETWEEN_STRANDED = 5
 _HELD_SECONDS = 30.0
+_BY_ROOM = availability.FULL, availability.PARTIAL
 _BY_PEAK = tuple(map(peak.reason, peak.RESOURCES))
 
 FULL = Gauge("spazio_extender_full_nodes", "nodes without room for any of the waiting pods that they refused")
@@ -124,14 +125,20 @@ class Shortages:
 
 def _without_room(verdict: Verdict) -> tuple[set[str], set[str]]:
     """Return the nodes that report and lack room as they are measured, and those that lack it for reservations."""
-    refused, peaked = verdict.reasons.get(availability.FULL), np.zeros(len(verdict.rows), np.bool_)
-    for reason in _BY_PEAK:
-        peaked |= verdict.reasons.get(reason, False)
-    lacking = peaked if refused is None else peaked | refused
+    peaked = _refused(verdict, _BY_PEAK)
+    lacking = peaked | _refused(verdict, _BY_ROOM)
     measured = peaked | (lacking & (verdict.nodes.sure < 1))
     fresh = verdict.states == FRESH
     names = verdict.nodes.names
     return _named(names, measured & fresh), _named(names, lacking & ~measured & fresh)
+
+
+def _refused(verdict: Verdict, reasons: Sequence[str]) -> Mask:
+    """Return (nodes,) where a node is refused for any of these reasons."""
+    refused = np.zeros(len(verdict.rows), np.bool_)
+    for reason in reasons:
+        refused |= verdict.reasons.get(reason, False)
+    return refused
 
 
 def _named(names: Sequence[str], mask: Mask) -> set[str]:

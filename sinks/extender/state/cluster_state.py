@@ -214,7 +214,7 @@ class ClusterState:
         self._extend()
         take = self.rows
         states = self.states(rows, now_us)
-        room, sure, assumed, running = self._fits(pod, rows, now_us)
+        room, sure, withheld, assumed, running = self._fits(pod, rows, now_us)
         emptied = np.zeros(len(rows))
         for kind, column in self.pods.gone.columns() if (states == STALE).any() else ():
             emptied = emptied + column[rows] * self.freed(pod.workload, kind, rows)
@@ -227,6 +227,7 @@ class ClusterState:
             names=names,
             room=room + more,
             sure=sure + more,
+            withheld=withheld,
             unseen=(assumed > MOSTLY_ASSUMED) & (states != UNKNOWN) & ~np.isnan(room),
             running=np.where(now_us - take["at"][rows] <= self._reported_us, running, 0.0),
             starting=take["starting"][rows],
@@ -249,8 +250,8 @@ class ClusterState:
             spot=take["spot"][rows] > 0,
         )
 
-    def _fits(self, pod: Pod, rows: NDArray[np.intp], now_us: int) -> tuple[Array, Array, Array, Array]:
-        """Return (nodes,) room for such a pod, its lower bound, the assumed share of its cost, and pods of its kind."""
+    def _fits(self, pod: Pod, rows: NDArray[np.intp], now_us: int) -> tuple[Array, ...]:
+        """Return (nodes,) room, lower bound, what that withholds, assumed share of the cost, and pods of the kind."""
         *reported, pods = self._classes.reported(pod.workload, rows).T
         estimated = ~np.isnan(reported[0])
         mean = self.rows["room"][rows]
@@ -258,12 +259,14 @@ class ClusterState:
         if not estimated.all() and not self._always_mean:
             others = by_requests(self.rows, pod, rows)
         room, sure, assumed = (np.where(estimated, own, other) for own, other in zip(reported, others, strict=True))
+        whole = sure
         if not self._always_mean:
             sure = np.where(estimated, evident(sure, assumed), sure)
+        withheld = whole - sure
         sure = admitting_first(room, sure, assumed > MOSTLY_ASSUMED, pods, self.rows["usage"][rows])
         if not estimated.all() and self._classes.is_measured(pod.workload) and self.pods.is_seen(pod.workload, now_us):
             assumed = np.where(estimated, assumed, 0.0)
-        return room, sure, assumed, np.nan_to_num(pods)
+        return room, sure, withheld, assumed, np.nan_to_num(pods)
 
     def trade(self, market: Market) -> None:
         """Store past prices and interruptions."""

@@ -45,6 +45,7 @@ def nodes(count: int, **fields: Any) -> Candidates:
         "annotations": [{}] * count,
         "spot": np.zeros(count, dtype=np.bool_),
         "unseen": np.zeros(count, dtype=np.bool_),
+        "withheld": np.zeros(count),
         "running": np.zeros(count),
         "reserved": np.zeros(count),
         "pods": np.zeros(count),

@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 
+from schemas.messages.estimate import ClassRoom
 from schemas.messages.facts import Taint
 from schemas.messages.placement import Shortage
 from sinks.extender.shortage import Shortages
 from sinks.extender.state import stranded
+from sinks.extender.strategy import availability
 from tests.support.extender.placement import SECOND, START, STATIC, Clock, Replica, given, node, pod, report
 
 FULL = Taint(key="spazio.io/full", value="20261124T081049Z", effect="NoSchedule")
@@ -89,6 +91,27 @@ async def test_a_node_whose_room_is_only_held_is_full_after_half_a_minute() -> N
     assert await lab.full() == ["a"]
     lab.report("a", 2.5)
     assert await lab.full() == []
+
+
+async def test_so_is_a_node_whose_open_room_is_held_while_the_cost_of_a_class_is_learned() -> None:
+    lab = Lab(a=14.0)
+
+    def learned(share: float) -> None:
+        web = ClassRoom(available=14, lower=14, binding="cpu", pods=1, cpu=0.1, memory=0.1, prior=1 - share)
+        reported = report("a", lab.replica.clock.now_us, 14.0).model_copy(update={"classes": {"web": web}})
+        lab.replica.cluster_state.report(reported)
+
+    learned(0.4)
+    for number in range(7):
+        assert await lab.place(f"p{number}", "a", workload="web") == "a"
+        lab.replica.cluster_state.pods.hear(pod(f"p{number}", 2, node="a", workload="web"))
+        lab.replica.cluster_state.reservations.settle(f"p{number}")
+    assert await lab.place("q", "a", workload="web") is None
+    assert lab.replica.decisions[-1].refused == {availability.PARTIAL: 1}
+    for share, full in ((0.4, []), (0.4, ["a"]), (0.6, [])):
+        learned(share)
+        assert await lab.full() == full
+        lab.replica.clock.pass_seconds(30)
 
 
 async def test_a_node_that_has_fallen_silent_is_not_full() -> None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sinks.extender.strategy.availability import BEYOND, FULL, LEARNING, Availability
+from sinks.extender.strategy.availability import BEYOND, FULL, LEARNING, PARTIAL, Availability
 from tests.support.extender import candidates
 
 often = settings(deadline=None, max_examples=200, derandomize=True)
@@ -49,6 +49,22 @@ def test_of_pods_of_unknown_cost_a_node_takes_one_until_it_has_seen_what_that_ta
     assert not Availability().refuse(candidates.pod(), waiting), "what waits for long will tell nothing soon"
     for index in (1, 3):
         assert "is unknown" in Availability().needs(candidates.pod(), nodes, index)[0]
+
+
+def test_a_node_that_waits_for_evidence_lacks_no_resource() -> None:
+    sure, withheld, reserved = [7, 7, 7, 1, 1], [7, 0.5, 7, 0.5, 0], [7, 7, 3, 1, 0.5]
+    nodes = candidates.nodes(5, room=[16] * 5, sure=sure, withheld=withheld, reserved=reserved, binding=["cpu"] * 5)
+    refused = Availability().refuse(candidates.pod(), nodes)
+    assert {reason: mask.tolist() for reason, mask in refused.items()} == {
+        FULL: [False, True, False, True, True],
+        PARTIAL: [True, False, False, False, False],
+    }
+    waiting, full = (Availability().needs(candidates.pod(), nodes, index) for index in (0, 1))
+    assert waiting == [
+        "room for 7.00 of 14.00 pods for sure is open while what they take is still being learned, less 7 held, "
+        "where 1 is needed: wait for their telemetry"
+    ]
+    assert "cpu runs out first" in full[0]
 
 
 @pytest.mark.parametrize(("asked", "fits"), [({"cpu": 64.0}, False), ({"cpu": 2.0}, True), ({"memory": 5e9}, False)])

@@ -93,11 +93,6 @@ class Admission:
         record = self._records.get(node)
         return record.arrival.seq if record is not None and record.arrival.boot == cut(boot) else None
 
-    def silent(self, second: int, since: int) -> set[str]:
-        """Return the nodes without a block for an hour of event time, all of which the partition has seen."""
-        oldest = second - _FORGET_SECONDS
-        return {node for node, record in self._records.items() if record.heard < oldest} if since < oldest else set()
-
     def heard(self) -> dict[str, int]:
         """Return the event second in which the last block of each node came."""
         return {node: record.heard for node, record in self._records.items()}

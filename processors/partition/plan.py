@@ -8,10 +8,11 @@ the stream and on nothing else.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from processors.decode import Block, Item, Summary
+from processors.rows.silence import Passed
 from processors.workload.pod_class import Tally
 from schemas.messages.estimate import Model
 
@@ -35,7 +36,8 @@ class Watermark:
     Attributes:
         second: The event second; 0: there is none yet.
         far: Blocks in a row that were more than a minute away.
-        since: Where it began, or began again after such blocks; the partition has no record of earlier blocks.
+        since: Where it began, or began again after such blocks, or where a second node came to agree with what one had
+            moved by more than a minute while blocks were far away; the partition has no record of earlier blocks.
         node: Node of the blocks that were not far away.
         mixed: They are of several nodes.
         astray: Node of the first block that was far away, of those in a row.
@@ -43,6 +45,7 @@ class Watermark:
         mover: Node that has moved the second.
         attested: The second when a block of another node than that was last not far away.
         joint: Where it began, or began again after one node alone had moved it by more than a minute.
+        strayed: The second when a block was last far away.
     """
 
     second: int = 0
@@ -55,6 +58,7 @@ class Watermark:
     mover: str = ""
     attested: int = 0
     joint: int = 0
+    strayed: int = 0
 
     @classmethod
     def of(cls, stored: Sequence[Any]) -> "Watermark":
@@ -66,13 +70,26 @@ class Watermark:
         if not all(isinstance(number, int) for number in stored[:3]) or len(stored) < _OLDER:
             raise ValueError(f"state has {stored!r} as its watermark")
         watermark = cls(*stored)
-        if len(stored) < len(fields(cls)):
-            return replace(watermark, attested=watermark.second, joint=watermark.since)
-        return watermark
+        if watermark.joint:
+            return watermark
+        return replace(watermark, attested=watermark.second, joint=watermark.since)
 
     def begun(self, nodes: int) -> int:
         """Return since when a partition of so many nodes has seen event time pass; of more than two, several have."""
         return self.since if nodes <= _PAIR else self.joint
+
+    def passed(self, second: int, nodes: int) -> Passed:
+        """Return the event time that a partition of so many nodes has seen pass until a second."""
+        return Passed(second, self.since, self.begun(nodes), self.attested)
+
+    def oldest(self, seconds: int, nodes: int, node: str) -> int:
+        """Return before which second news of a node's pods is older than so many seconds; 0: none is.
+
+        How old it is is unknown if it came before the event time began or began again. What one of several nodes makes
+        up ages its own pods alone.
+        """
+        oldest = self.second - seconds
+        return oldest if (self.since if node == self.mover else self.begun(nodes)) < oldest else 0
 
     def seen(self, second: int, node: str = "") -> "Watermark":
         """Return the watermark after a block of an event second."""
@@ -82,16 +99,19 @@ class Watermark:
         mixed = self.mixed or self.node not in ("", node)
         if not (moved or seconded or self.far or mixed != self.mixed or (node and not self.node)):
             return self
-        now = max(self.second, second)
-        attested = now if node != self.mover else self.attested
+        now, attests = max(self.second, second), node != self.mover
+        lone = now - self.attested > _FAR_SECONDS
+        begins = attests and lone and self.strayed >= self.attested - _FAR_SECONDS
+        attested = now if attests else self.attested
         return Watermark(
             now,
-            since=self.since or second,
+            since=now if begins else self.since or second,
             node=self.node or node,
             mixed=mixed,
             mover=node if moved else self.mover,
             attested=attested,
-            joint=now if now - attested > _FAR_SECONDS else self.joint or second,
+            joint=now if begins or now - attested > _FAR_SECONDS else self.joint or second,
+            strayed=self.strayed,
         )
 
     def _strayed(self, second: int, node: str) -> "Watermark":
@@ -99,9 +119,17 @@ class Watermark:
         several = self.far > 0 and (self.several or node != astray)
         alone = not self.mixed and self.node in ("", node)
         if self.far + 1 >= (_AGREEING if several or alone else _ALONE):
-            mixed = self.mixed or several
-            return Watermark(second, since=second, node=node, mixed=mixed, mover=node, attested=second, joint=second)
-        return replace(self, far=self.far + 1, astray=astray, several=several)
+            return Watermark(
+                second,
+                since=second,
+                node=node,
+                mixed=self.mixed or several,
+                mover=node,
+                attested=second,
+                joint=second,
+                strayed=second,
+            )
+        return replace(self, far=self.far + 1, astray=astray, several=several, strayed=self.second)
 
 
 def is_live(away: float, heard: int, second: int, silent_seconds: float) -> bool:

@@ -15,6 +15,7 @@ from processors.partition import aggregate, migrate, plan, report
 from processors.partition.admission import Admission
 from processors.rows import snapshot, table
 from processors.rows.quota import NodeQuota
+from processors.rows.silence import silent
 from processors.workload.workloads import Workloads
 from schemas.messages.estimate import Model
 from schemas.settings import Settings
@@ -73,10 +74,10 @@ class PartitionState:
         return slot
 
     def forget(self, second: int) -> None:
-        """Drop nodes that have been silent for an hour of event time, so that names do not accumulate."""
-        since = self.watermark.begun(len(self.slots))
-        self.quota.forget(second, since)
-        gone = self.admission.silent(second, since)
+        """Drop nodes that have been silent for long."""
+        passed = self.watermark.passed(second, len(self.slots))
+        gone = silent(self.admission.heard(), self.quota.deleted, passed)
+        self.quota.forget(passed)
         self.admission.forget(gone, second)
         if not gone:
             return

@@ -32,6 +32,7 @@ from processors.prediction.pod import Pods
 from processors.prediction.window import Window
 from processors.rows import snapshot
 from processors.rows.quota import NodeQuota
+from processors.rows.silence import silent
 from schemas.messages.base import Message
 from schemas.messages.facts import UNBOUND, NodeFacts, PodFacts
 from schemas.messages.prediction import Prediction, Reject, Subspace
@@ -186,9 +187,10 @@ class PredictionPartition:
         if before // every == now // every:
             return outputs
         outputs += self._flush()
-        since = watermark.begun(self.nodes)
-        self.quota.forget(now, since)
-        gone = self._admission.silent(now, since)
+        oldest = partial(watermark.oldest, round(self.settings.predict.expiration_seconds), self.nodes)
+        passed = watermark.passed(now, self.nodes)
+        gone = silent(self._admission.heard(), self.quota.deleted, passed)
+        self.quota.forget(passed)
         self._admission.forget(gone, now)
         described = self._admission.described
         self._sums.forget(gone, described)
@@ -196,10 +198,7 @@ class PredictionPartition:
         for by_node in (self._windows, self._last_checks):
             for name in gone & by_node.keys():
                 del by_node[name]
-        oldest = now - round(self.settings.predict.expiration_seconds)
-        # How long ago something was heard is unknown if that was before the event time began or restarted.
-        present = self._windows.keys() | described
-        self._nodes.keep(gone, self._pods, present, oldest if since < oldest else 0)
+        self._nodes.keep(gone, self._pods, self._windows.keys() | described, oldest)
         self._used.keep(self._windows.keys() | self._pods.nodes)
         self._nodes.adopt(self._pods, now, self.settings.predict)
         return outputs

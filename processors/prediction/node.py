@@ -5,7 +5,7 @@ only from the end of a window of the partition's event time on, so that it does 
 A pod of a known workload starts with the statistics of another pod of it, alive or gone.
 """
 
-from collections.abc import Container, Iterator, KeysView, Sequence
+from collections.abc import Callable, Container, Iterator, KeysView, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -223,7 +223,7 @@ class Nodes:
             spread=conformal.Spread(*(part.reshape(shape) for part in spread)),
         )
 
-    def keep(self, gone: set[str], pods: Pods, present: Container[str], oldest: int) -> None:
+    def keep(self, gone: set[str], pods: Pods, present: Container[str], oldest: Callable[[str], int]) -> None:
         """Forget nodes that are gone, and pods without news since an event second; see `Pods.keep`."""
         self.extend(pods.slots)
         before = pods.slots

@@ -5,7 +5,7 @@ over. Facts are sent once per change, so a pod that has some stays as long as it
 forgotten when it was not used for a while. Where there is no Kubernetes a container is a pod without requests.
 """
 
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
@@ -215,8 +215,8 @@ class Pods:
         self.slots += 1
         return pod
 
-    def keep(self, gone: set[str], present: Container[str], oldest: int) -> list[int]:
-        """Forget nodes that are gone, and pods that were not heard of since an event second.
+    def keep(self, gone: set[str], present: Container[str], oldest: Callable[[str], int]) -> list[int]:
+        """Forget nodes that are gone, and pods that were not heard of since an event second of their node.
 
         A pod with facts stays while its node is present, with or without news: reports, or Kubernetes has it.
 
@@ -225,9 +225,9 @@ class Pods:
         """
         slots: list[int] = []
         for node in list(self._nodes):
-            is_present = node in present
+            is_present, since = node in present, oldest(node)
             pods = self.of(node) if is_present or node not in gone else {}
-            kept = {uid: pod for uid, pod in pods.items() if pod.heard >= oldest or (is_present and pod.version >= 0)}
+            kept = {uid: pod for uid, pod in pods.items() if pod.heard >= since or (is_present and pod.version >= 0)}
             if len(kept) < len(pods) or not kept:
                 self._repeats.pop(node, None)
             if not kept:

@@ -156,7 +156,8 @@ class History(Section):
         json_schema_extra=RELOAD,
         description="Bytes that the files of the history may take. Every ten minutes the history deletes the oldest "
         "whole hours beyond that: first those of rows, then of roll-ups, and last those of states of nodes and pods, "
-        "decisions and trust. The current hour stays. 0: no limit but the retention.",
+        "decisions and trust. Decisions and states of pods beyond half of it count as rows. The current hour stays. 0: "
+        "no limit but the retention.",
     )
     buffer_rows: int = Field(
         500_000,

@@ -1,6 +1,7 @@
 """Retention: removes hours that are too old, or the oldest beyond a number of bytes; rows only after their roll-up."""
 
 import contextlib
+import itertools
 import logging
 from pathlib import Path
 
@@ -13,9 +14,10 @@ from sinks.history.upkeep import rollup
 log = logging.getLogger(__name__)
 
 _DAY_US = 24 * HOUR_US
-# Of these a row counts for weeks, or holds until the next one, which may come after months. They are small: the
-# smallest come last.
-_LASTING = ("decisions", "podfacts", "trust", "nodes")
+# These have rows for each pod that starts: gigabytes in 90 days where many start.
+_OF_PODS = ("decisions", "podfacts")
+# Of these a row counts for weeks, or holds until the next one, which may come after months. The smallest come last.
+_LASTING = (*_OF_PODS, "trust", "nodes")
 # Tables in the order in which their hours go beyond a number of bytes: rows, roll-ups (the finest first), and these.
 _ORDER = {name: rank for rank, name in enumerate((*rolled.BY_NAME, *_LASTING), 1)}
 
@@ -65,15 +67,17 @@ def limit(directory: Path, now_us: int, settings: History) -> int:
     """Remove whole hours until the files fit into `max_bytes`; returns the number of files removed.
 
     The oldest hours of rows go first, then those of the finest roll-ups, and those of states, decisions and trust
-    last. The current hour stays, and so do rows that have no roll-up yet, even if they are larger than the limit.
+    last. Decisions and states of pods beyond half of the limit count as other rows. The current hour stays, and so do
+    rows that have no roll-up yet, even if they are larger than the limit.
 
     Raises:
         OSError: An hour could not be removed; newer ones were removed in its place.
     """
     folders: dict[tuple[int, int], list[Path]] = {}
-    total = 0
+    total, many = 0, _beyond(directory, settings.max_bytes / 2)
     for folder, begin_us in layout.hours(directory):
-        folders.setdefault((_ORDER.get(folder.parents[1].name, 0), begin_us), []).append(folder)
+        rank = 0 if folder in many else _ORDER.get(folder.parents[1].name, 0)
+        folders.setdefault((rank, begin_us), []).append(folder)
         total += _bytes(folder)
     removed = 0
     failures: list[OSError] = []
@@ -95,6 +99,14 @@ def limit(directory: Path, now_us: int, settings: History) -> int:
         log.warning("history.limited", extra={"files": removed, "bytes": total, "max_bytes": settings.max_bytes})
     layout.raise_first(failures)
     return removed
+
+
+def _beyond(directory: Path, most: float) -> set[Path]:
+    """Return the oldest hours of `_OF_PODS`, without which these tables fit into so many bytes."""
+    hours = [hour for table in _OF_PODS for hour in layout.hours(directory, table)]
+    newest_first = [folder for folder, _ in sorted(hours, key=lambda hour: hour[1], reverse=True)]
+    sizes = itertools.accumulate(map(_bytes, newest_first))
+    return {folder for folder, size in zip(newest_first, sizes, strict=True) if size > most}
 
 
 def _bytes(folder: Path) -> int:

@@ -2,6 +2,7 @@
 
 import resource
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -199,6 +200,26 @@ def test_beyond_the_byte_limit_states_of_nodes_outlast_newer_rows(tmp_path: Path
     assert seconds_of(tmp_path) == [2 * HOUR]
     assert tables_after(states) == {"nodes"}
     assert tables_after(1) == set()
+
+
+def test_beyond_the_byte_limit_states_of_pods_beyond_half_of_it_go_before_newer_rows(tmp_path: Path) -> None:
+    target = made(tmp_path)
+    for hour in range(6):
+        state = of_each_kind(hour)["podfacts"].model_copy(update={"at_us": at(hour * HOUR)})
+        append(target, NAMES.part(0, "podfacts", "n"), 1 + hour, codec.encode(state))
+        target.flush()
+    feed(target, 7 * HOUR)
+
+    def files_after(max_bytes: int) -> Counter[str]:
+        retention.limit(tmp_path, at(9 * HOUR), History.model_validate({"max_bytes": max_bytes, **UNROLLED}))
+        return Counter(path.parents[2].name for path, _ in layout.files(tmp_path))
+
+    *states, rows = (path.stat().st_size for path, _ in layout.files(tmp_path))
+    assert sum(states) > rows
+    assert files_after(sum(states) + rows - 1) == {"podfacts": 5, "samples": 1}
+    assert files_after(sum(states[2:]) + rows) == {"podfacts": 4, "samples": 1}
+    with view.connect(tmp_path) as connection:
+        assert connection.execute("SELECT min(at_us) FROM podfacts").fetchone() == (at(2 * HOUR),)
 
 
 def test_a_few_late_rows_wait_for_an_hour_before_all_of_their_hour_is_written_again(tmp_path: Path) -> None:

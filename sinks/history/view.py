@@ -19,7 +19,7 @@ from sinks.history.column import Schema
 from sinks.history.table import TABLES, Table
 from sinks.history.tables import capacity, merged
 from sinks.history.tables.rolled import CLUSTER, MINUTES, ROLLED, Rolled
-from sinks.history.views import listing, node, operations, samples
+from sinks.history.views import listing, node, operations, present, samples
 
 Value = TypeVar("Value")
 
@@ -178,6 +178,8 @@ def _of_tables(directory: Path, columns: Mapping[str, Collection[str]]) -> Itera
         if availability >= capacity.COLUMNS:
             yield node.classes(directory, rolled=rolled)
     yield listing.recent(directory)
+    if measured := columns.keys() & set(present.TABLES):
+        yield present.statement(directory, measured)
     if columns.keys() >= set(samples.TABLES) and samples.COLUMNS.issubset(columns["samples"]):
         yield samples.statement(directory)
     for wanted in operations.VIEWS:

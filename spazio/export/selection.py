@@ -16,7 +16,6 @@ from sinks.period import LAST_US, Period
 
 _AGO = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-_MEASURED = ("samples", "availability")  # each node has rows of at least one of them all the time
 _COLUMNS = (
     "SELECT table_name, list(column_name) FROM duckdb_columns() WHERE schema_name = 'main' AND NOT internal GROUP BY 1"
 )
@@ -97,17 +96,11 @@ def newest(directory: Path, connection: duckdb.DuckDBPyConnection) -> int:
         if hour == last and table in names
     ]
     of_all = max((int(row[0][0]) for row in rows if row[0][0] is not None), default=last)
-    return of_all if of_all <= time.time_ns() // 1000 else _present(connection, {table for table, _ in hours}, of_all)
-
-
-def _present(connection: duckdb.DuckDBPyConnection, names: Iterable[str], newest_us: int) -> int:
-    """Return the newest time of nodes, of which one may have a clock that is ahead, as far as the sink accepts it."""
-    recent = Period(newest_us - 2 * layout.HOUR_US, newest_us + 1).condition()
-    measured = [f"SELECT node, at_us FROM {name} WHERE {recent}" for name in _MEASURED if name in names]  # noqa: S608
-    if not measured:
-        return newest_us
-    (row,) = connection.execute(present.newest(f"({' UNION ALL '.join(measured)})")).fetchall()
-    return newest_us if row[0] is None else int(row[0])
+    if of_all <= time.time_ns() // 1000 or not {table for table, _ in hours}.intersection(present.TABLES):
+        return of_all
+    # One node may have a clock that is ahead, as far as the sink accepts it.
+    (row,) = connection.execute("SELECT at_us FROM newest_time").fetchall()
+    return of_all if row[0] is None else int(row[0])
 
 
 def tables(connection: duckdb.DuckDBPyConnection, names: Sequence[str], nodes: Sequence[str]) -> Mapping[str, str]:

@@ -1,9 +1,41 @@
-"""The newest time of a history, for views and exports that show what is, and what came shortly before.
+"""The newest time of a history, for views, questions and exports that show what is, and what came shortly before.
 
 A node whose clock is ahead is newer than all others, and measured against it these would be gone. So rows of the future
 do not count, unless most nodes have some: then it is this machine's clock that is behind, or the history is a replay
-that was shifted and has run ahead of it.
+that was shifted and has run ahead of it. `newest_time` answers this from the last two hours that were recorded, so that
+any question can be measured against it.
 """
+
+from collections.abc import Collection
+from pathlib import Path
+
+from sinks.history.views import listing
+
+# A node has rows of at least one of them all the time. The later ones have more rows.
+TABLES = ("availability", "samples")
+
+
+def statement(directory: Path, tables: Collection[str]) -> str:
+    """Return the statement that creates `newest_time`, a row with `time` and `at_us`.
+
+    It reads the last two hours that were recorded, and samples only of those that have no availability.
+
+    Args:
+        directory: Folder of the history.
+        tables: Those of `TABLES` that exist, at least one.
+    """
+    names = [name for name in TABLES if name in tables]
+    hours = [listing.hours(directory, name) for name in names]
+    only = [" EXCEPT ".join(("FROM recorded", *hours[:number])) for number in range(len(names))]
+    rows = " UNION ALL ".join(
+        f"SELECT node, at_us FROM {name} JOIN ({each}) USING (date, hour)"  # noqa: S608 # names of our own, quoted paths
+        for name, each in zip(names, only, strict=True)
+    )
+    return f"""
+CREATE VIEW newest_time AS
+WITH recorded AS (({" UNION ".join(hours)}) ORDER BY date DESC, hour DESC LIMIT 2)
+SELECT to_timestamp(at_us / 1000000.0) AS time, at_us FROM ({newest(f"({rows})")})
+"""  # noqa: S608 # as above
 
 
 def newest(rows: str) -> str:

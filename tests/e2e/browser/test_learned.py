@@ -83,19 +83,36 @@ async def test_the_costs_of_many_classes_are_shown_to_their_end(
         f"c{number:02d}": ClassSum(pods=10, cpu=number + 1.0, memory=1.0, running=10, nodes=1) for number in range(30)
     }
     model = Model(scope="global", at_us=1, features=["cpu"], moment=[4], nodes=3, pods=300, cost=[6], classes=sums)
-    record(
-        settings.history_dir,
-        [
-            (NAMES.model, model.model_copy(update={"at_us": (now - second) * 1_000_000}))
-            for second in range(3500, 0, -10)
-        ],
-    )
+    messages: list[tuple[str, Message]] = [
+        (NAMES.model, model.model_copy(update={"at_us": (now - second) * 1_000_000})) for second in range(3500, 0, -10)
+    ]
+    messages += [(NAMES.node("availability", row.node), row) for row in rows(1)]
+    record(settings.history_dir, messages)
     async with served(client, settings) as address:
         watched = await opened(browser, address, "model")
         figure = watched.page.locator("figure.wide")
         names = [f"c{number}" for number in range(29, 22, -1)]
         await expect(figure.locator(".u-label")).to_have_text(["Time", *names, "other classes"])
         await expect(watched.page.get_by_text("Not everything is shown")).to_have_count(0)
+        assert watched.complaints == []
+
+
+async def test_a_node_whose_clock_is_ahead_hides_no_other(browser: Browser, client: Client, settings: Settings) -> None:
+    history: list[tuple[str, Message]] = []
+    for available, ahead in zip(rows(3, names=["n1", "n2", "n3"]), (0, 0, 3000), strict=True):
+        name, at_us = available.node, available.at_us + ahead * 1_000_000
+        history.append((NAMES.node("availability", name), available.model_copy(update={"at_us": at_us})))
+        history.append((NAMES.node("reject", name), predicted.reject(node=name, at_us=at_us)))
+        history.append((NAMES.node("prediction", name), predicted.prediction(node=name, at_us=at_us)))
+    record(settings.history_dir, history)
+    async with served(client, settings) as address:
+        watched = await opened(browser, address, "model")
+        page = watched.page
+        for caption in ("Explained share by node", "Reject signal by node"):
+            nodes = page.get_by_role("region", name=caption, exact=True).locator("tbody td:first-child")
+            await expect(nodes).to_have_text(["n1", "n2", "n3"])
+        await page.goto(f"{address}/#/predictions")
+        await expect(row(page, "Predictions in force", "60 min").last).to_have_text("3")
         assert watched.complaints == []
 
 

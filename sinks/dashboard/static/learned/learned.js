@@ -9,17 +9,17 @@ import { Unreachable, get, repeat, rows } from "../base/stream.js";
 
 const MODEL_SECONDS = 2;
 const HISTORY_SECONDS = 15;
-const HOUR = "at_us > (SELECT max(at_us) FROM models) - 3600000000 AND date >= current_date - 1";
+const HOUR = "at_us > (SELECT at_us FROM newest_time) - 3600000000 AND date >= current_date - 1";
 // Of the classes that use most CPU, and of all others together, whose class is null.
 const COSTS = `WITH sums AS (SELECT t, each.class AS class, sum(each.cpu) AS cpu, sum(each.pods) AS pods
 FROM (SELECT at_us // 10000000 * 10 AS t, unnest(classes) AS each FROM models WHERE scope = 'global' AND ${HOUR}) WHERE each.pods > 0 GROUP BY 1, 2),
 largest AS (SELECT class FROM sums GROUP BY class ORDER BY sum(cpu) DESC, class LIMIT ${LARGEST})
 SELECT t, CASE WHEN class IN (SELECT class FROM largest) THEN class END AS class, sum(cpu) / sum(pods) AS cores FROM sums GROUP BY 1, 2 ORDER BY 1`;
 const EXPLAINED = `SELECT node, arg_max(explained, at_us) AS explained, arg_max(gap, at_us) AS gap, arg_max(prior, at_us) AS prior, max(at_us) AS at_us
-FROM availability WHERE at_us > (SELECT max(at_us) FROM availability) - 30000000 AND date >= current_date - 1
+FROM availability WHERE at_us > (SELECT at_us FROM newest_time) - 30000000 AND date >= current_date - 1
 GROUP BY node ORDER BY explained, node LIMIT 20`;
 const REJECTS = `SELECT * FROM (SELECT node, at_us, reject, score, threshold, rank, weights, since_us FROM rejects
-WHERE at_us > (SELECT max(at_us) FROM rejects) - 30000000 AND date >= current_date - 1
+WHERE at_us > (SELECT at_us FROM newest_time) - 30000000 AND date >= current_date - 1
 QUALIFY row_number() OVER (PARTITION BY node ORDER BY at_us DESC) = 1) ORDER BY reject DESC, score DESC, node LIMIT 20`;
 
 export function open(main, { go }) {

@@ -8,7 +8,10 @@ import { Unreachable, repeat, rows } from "../base/stream.js";
 
 const COLOURS = 8;
 const ACCURACY = "SELECT * FROM prediction_accuracy ORDER BY horizon_seconds, violations";
-const STATED = "SELECT horizon_seconds, model, round(violation, 2) AS violation, count(DISTINCT node) AS nodes FROM predictions WHERE at_us > (SELECT max(at_us) FROM predictions) - 120000000 AND date >= current_date - 1 GROUP BY ALL ORDER BY 1, 3";
+// Of the newest one of each node; those that stay as they are come again after ten minutes.
+const STATED = `SELECT horizon_seconds, model, round(violation, 2) AS violation, count(*) AS nodes
+FROM (SELECT node, horizon_seconds, model, violation FROM predictions WHERE at_us > (SELECT at_us FROM newest_time) - 1200000000 AND date >= current_date - 1
+QUALIFY row_number() OVER (PARTITION BY node, horizon_seconds ORDER BY at_us DESC) = 1) GROUP BY ALL ORDER BY 1, 3`;
 // Of each node, what its predictions stated on average, and how often usage was above them.
 const CALIBRATION = `WITH newest AS (SELECT node, horizon_seconds, arg_max(accuracy, at_us) AS accuracy, arg_max(model, at_us) AS chosen FROM predictions WHERE date >= current_date - 1 GROUP BY ALL),
 seen AS (SELECT node, horizon_seconds, of_model.model AS model, of_model.violations AS seen, of_model.settled AS settled FROM (SELECT node, horizon_seconds, chosen, unnest(accuracy) AS of_model FROM newest) WHERE of_model.model = chosen AND of_model.settled > 0),

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 START_US = 1_700_000_040_000_000  # a whole minute
 INPUTS_US = telemetry.START * 1_000_000
 CREATED = "20261121T063000123456Z"
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[5]
 SAVED = json.loads((ROOT / "sinks" / "dashboard" / "static" / "sql" / "questions.json").read_text())
 RECENT = [saved["sql"] for saved in SAVED if saved["group"] == "Recent"]
 

@@ -6,6 +6,8 @@ import pytest
 
 from schemas.messages.facts import PodFacts
 from schemas.messages.placement import Promises, Spare, Trust
+from sinks.extender.state.cluster_state import ClusterState
+from sinks.extender.trust import room
 from sinks.extender.trust.promises import PromiseTracker
 from sinks.extender.trust.service import summary
 from tests.support.extender.placement import SECOND, START, STATIC, Clock, Replica, given, pod, report
@@ -158,6 +160,26 @@ def test_a_pod_without_room_ends_the_minute_which_counts_if_enough_was_seen(
     tracked.bind("a", room=False)
     tracked.pass_seconds(64, a=0.3)
     assert tracked.counts() == counted
+
+
+def test_of_a_burst_some_pods_are_looked_at_and_the_others_promise_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    tracked, looked, has = Tracked(), list[str](), room.has
+
+    def counted(state: ClusterState, facts: PodFacts, now_us: int) -> bool:
+        looked.append(facts.node)
+        return has(state, facts, now_us)
+
+    monkeypatch.setattr(room, "has", counted)
+    for _ in range(1500):
+        tracked.bind("a", runs=False)
+    uid = tracked.bind("late", runs=False)
+    assert len(looked) == 1000
+    tracked.run(uid, "late")
+    tracked.pass_seconds(64, late=0.3)
+    assert tracked.counts() == []
+    tracked.bind("late")
+    tracked.pass_seconds(64, late=0.3)
+    assert tracked.counts() == [("shop", 1, 1)]
 
 
 def test_what_a_pod_without_room_does_is_not_held_against_the_next_one() -> None:

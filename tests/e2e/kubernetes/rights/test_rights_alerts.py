@@ -15,6 +15,7 @@ from kube.api import Api
 from schemas.sections.measurement import Kube
 from schemas.settings import Settings
 from sinks.extender import service
+from sinks.extender.shadow import Ledger
 from spazio.service.addresses import Target
 from spazio.service.monitor import Monitor
 from tests.e2e.kubernetes.control_plane import ControlPlane, Kubectl
@@ -53,9 +54,10 @@ async def test_annotations_that_the_api_server_refuses(
     replica.cluster_state.report(report("n1", START * 2 + 1, 5.0))  # reports of this time never grow old
     api = Api(Kube(config=await kubeconfig(shared, cluster, "spazio-extender")))
     requeueing = replica.waiting.run(replica.settings.extender, replica.cluster_state, partial(service._annotate, api))
+    counting = service._count(replica.cluster_state, replica.waiting, Ledger(lambda _: None), Health(), 60)
     (right,) = (rule for rule in rules() if rule.role[1] == "spazio-extender")
     try:
-        async with background(requeueing):
+        async with background(requeueing), background(counting):
             async with lacking(cluster, right, "spazio-extender"):
                 await asyncio.to_thread(
                     server.fires,

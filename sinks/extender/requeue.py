@@ -169,10 +169,10 @@ class WaitingPods:
         last = -1e9
         while True:
             await asyncio.sleep(_INTERVAL_SECONDS)
-            self.forget(cluster_state)
             now = time.monotonic()
             if not self._kinds or now - last < settings.kick_seconds:
                 continue
+            self.forget(cluster_state)
             node = ""
             try:
                 candidate = self._next(evaluator, cluster_state, settings.kick_seconds, now)

@@ -69,6 +69,16 @@ async def both_readers(client: Connection, feed: Feed, stack: AsyncExitStack) ->
     return readers
 
 
+async def read_by_turns(client: Connection, readers: Sequence[LeasedReader]) -> list[list[Received]]:
+    """Let each of two tasks read twice, so that the first feeds the second; returns what each has read."""
+    both: list[list[Received]] = [[], []]
+    for _ in range(2):
+        for reader, messages in zip(readers, both, strict=True):
+            messages.extend(await reader.read())
+        await publish(client, BLOCKS)
+    return both
+
+
 @pytest.fixture
 async def lease(server: Server, client: Connection) -> AsyncIterator[Lease]:
     held = lease_of(client, "c")
@@ -154,11 +164,7 @@ async def test_a_second_task_skips_what_the_first_does(server: Server, client: C
     feed = Feed(PATTERN)
     async with AsyncExitStack() as stack:
         readers = await both_readers(client, feed, stack)
-        both: list[list[Received]] = [[], []]
-        for _ in range(2):
-            for reader, messages in zip(readers, both, strict=True):
-                messages.extend(await reader.read())
-            await publish(client, BLOCKS)
+        both = await read_by_turns(client, readers)
         await publish_backlog(client)
         first, second_reader = readers
         both[0] += await first.read()
@@ -181,11 +187,7 @@ async def test_of_what_is_read_apart_neither_task_has_what_the_first_does_not_ke
 
     async with AsyncExitStack() as stack:
         first, second_reader = await both_readers(client, Feed(PATTERN), stack)
-        both: list[list[Received]] = [[], []]
-        for _ in range(2):
-            for reader, messages in zip((first, second_reader), both, strict=True):
-                messages.extend(await reader.read())
-            await publish(client, BLOCKS)
+        both = await read_by_turns(client, (first, second_reader))
         await publish_backlog(client)
         both[0] += await first.read()
         both[0] += (await first.skip_ahead(SECONDS, APART, first_of)).messages
@@ -208,11 +210,7 @@ async def test_what_was_read_apart_when_the_server_stops_answering_is_read_again
 
     async with AsyncExitStack() as stack:
         first, second_reader = await both_readers(client, Feed(PATTERN), stack)
-        both: list[list[Received]] = [[], []]
-        for _ in range(2):
-            for reader, messages in zip((first, second_reader), both, strict=True):
-                messages.extend(await reader.read())
-            await publish(client, BLOCKS)
+        both = await read_by_turns(client, (first, second_reader))
         await publish(client, *[FACTS] * 600)  # more than are asked for at once
         await publish_backlog(client)
         both[0] += await first.read()

@@ -186,6 +186,7 @@ def test_files_of_other_tables_are_no_samples(tmp_path: Path) -> None:
 def test_a_folder_is_an_export_only_if_each_of_its_files_is_a_table(tmp_path: Path) -> None:
     folder, export = history(tmp_path / "history", telemetry.recording(nodes=2, seconds=6)), tmp_path / "export"
     tables.write(folder, export, "parquet", [table.name for table in TABLES], (), None, None)
+    assert {file.stem for file in export.glob("*.parquet")} == {table.name for table in TABLES}
     assert {message.kind for message in read(export, folder=tmp_path)} == {"samples", "pods", "podfacts", "containers"}
     rows = "node,seconds,cpu_util\n" + "".join(f"n,{START + second},0.5\n" for second in range(3))
     for name in ("samples.csv", "samples.2.csv", "node-b.csv", "copy/pods.csv"):

@@ -48,20 +48,27 @@ def test_a_clock_of_the_server_that_is_set_back_is_no_delay() -> None:
     lag.take([])
 
 
+class InTime:
+    """A task that has read a message each second, a quarter of a second after it was stored, and nothing waited."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.lag = Lag(lambda: self.now)
+        for second in range(5):
+            assert self.read(0, 1000 * second, now=second + 0.25) == 0
+
+    def read(self, pending: int, *times: int, now: float) -> float:
+        """Read messages that were stored at these times in milliseconds; returns how far it is behind."""
+        self.now = now
+        self.lag.take(messages := stored(*times))
+        return self.lag.seconds(messages, pending)
+
+
 def test_what_it_read_when_nothing_waited_tells_how_old_later_messages_are() -> None:
     """A message came each second, and suddenly a hundred do; by the pace before, what waits took minutes to come."""
-    now = 0.0
-    lag = Lag(lambda: now)
-    for second in range(5):
-        now = second + 0.25
-        lag.take(quiet := stored(1000 * second))
-        assert lag.seconds(quiet, 0) == 0
-    now = 6.25
-    lag.take(burst := stored(*range(5000, 5100)))
-    assert lag.seconds(burst, 900) == pytest.approx(1.0, abs=0.01)
-    now = 9.25
-    lag.take(burst := stored(*range(5100, 5200)))
-    assert lag.seconds(burst, 4000) == pytest.approx(3.9, abs=0.01)
+    task = InTime()
+    assert task.read(900, *range(5000, 5100), now=6.25) == pytest.approx(1.0, abs=0.01)
+    assert task.read(4000, *range(5100, 5200), now=9.25) == pytest.approx(3.9, abs=0.01)
 
 
 @pytest.mark.parametrize("step", [-3_600_000, 3_600_000])
@@ -105,15 +112,6 @@ def test_a_clock_of_the_server_that_is_set_back_while_something_waits_is_no_dela
 
 
 def test_what_came_during_folds_is_old_although_nothing_waited_when_the_server_sent_it() -> None:
-    now = 0.0
-    lag = Lag(lambda: now)
-    for second in range(5):
-        now = second + 0.25
-        lag.take(quiet := stored(1000 * second))
-        lag.seconds(quiet, 0)
-    now = 14.25
-    lag.take(came := stored(*range(5000, 6000, 100)))
-    assert lag.seconds(came, 0) == pytest.approx(9, abs=0.1)
-    now = 24.25
-    lag.take(waited := stored(*range(6000, 7000, 100)))
-    assert lag.seconds(waited, 900) == pytest.approx(18, abs=0.1)
+    task = InTime()
+    assert task.read(0, *range(5000, 6000, 100), now=14.25) == pytest.approx(9, abs=0.1)
+    assert task.read(900, *range(6000, 7000, 100), now=24.25) == pytest.approx(18, abs=0.1)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from processors.workload.roster import Roster, Run
+from processors.rows.roster import Roster, Run
 from schemas.messages.facts import UNBOUND, PodFacts
 from schemas.messages.telemetry import MAXIMUM_PODS, PodUsageBlock
 

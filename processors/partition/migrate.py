@@ -94,6 +94,12 @@ def _from_6(header: Header, arrays: Arrays) -> tuple[Header, Arrays]:
     return header | {"format": 7}, arrays | added | fresh
 
 
+def _from_7(header: Header, arrays: Arrays) -> tuple[Header, Arrays]:
+    """How much pods of a class differ is seen again within half a minute."""
+    fresh = {"classes.between": np.zeros((*arrays["classes.label"].shape, 2))}
+    return header | {"format": 8}, arrays | fresh
+
+
 _GONE_WITH_3 = ("classes.rest", "classes.scatter", "classes.seconds", "classes.errors")
 STEPS: Mapping[int, Callable[[Header, Arrays], tuple[Header, Arrays]]] = {
     2: _from_2,
@@ -101,6 +107,7 @@ STEPS: Mapping[int, Callable[[Header, Arrays], tuple[Header, Arrays]]] = {
     4: _from_4,
     5: _from_5,
     6: _from_6,
+    7: _from_7,
 }
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from processors.prediction.tier import pod_sum, priority
 from processors.rows.quota import NodeQuota
-from processors.workload.roster import Roster
+from processors.rows.roster import Roster
 from schemas.messages.facts import PodFacts
 from schemas.messages.telemetry import MAXIMUM_PODS, PodUsageBlock
 

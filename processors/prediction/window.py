@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from processors import decode
 from processors.decode import Block
 from processors.prediction.pod import Pod, Repeat
-from processors.workload.roster import Run
+from processors.rows.roster import Run
 from schemas.messages.telemetry import PodUsageBlock
 
 Array = NDArray[np.float64]

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from processors.estimation import level
 from processors.estimation.level import quotient
+from processors.workload.pods import never_sleeping
 from processors.workload.usage import BOUNDED, CPU, Usage, absent
 
 Array = NDArray[np.float64]
@@ -26,9 +27,7 @@ SOAKING = 0.5  # of the kind's evidence
 _EVIDENT_SECONDS = 10.0  # of a level
 _KIND_SECONDS = 5.0
 _DISTURBED_SECONDS = 1.3  # a block over more than that: something kept the agent from measuring, and pods from running
-_OVER, _UNDER = 0.006, 0.05  # how far from a whole number of cores a soaking pod is, relative
-_MOST_OVER, _MOST_UNDER = 0.02, 0.15  # and at most, in cores: of ten cores and more anything would be near
-_WHOLE, _WIDEST = 0.1, 0.15  # the same on a full machine: relative, and at most so many cores
+_WHOLE, _WIDEST = 0.1, 0.15  # how far from whole cores the mean pod is on a full machine: relative, and at most
 _ALL_CPUS = 1.02  # of the CPUs: what a single pod wants
 _KEPT_FROM = 0.2  # of what pods use: more than that they wait for
 _MOSTLY, _ALL = 0.5, 0.9  # of a class's pods
@@ -50,7 +49,7 @@ class Evidence(NamedTuple):
     @property
     def limited(self) -> NDArray[np.bool_]:
         """Where a soaking class demands what its quota leaves it: it is known to have one, or it is no thread."""
-        return (self.quota > BOUNDED) | ~_near(self.demand.mean)
+        return (self.quota > BOUNDED) | ~never_sleeping(self.demand.mean)
 
 
 def demand(evidence: Evidence, usage: Usage, full: NDArray[np.bool_]) -> tuple[Array, NDArray[np.bool_]]:
@@ -65,7 +64,7 @@ def demand(evidence: Evidence, usage: Usage, full: NDArray[np.bool_]) -> tuple[A
     soaking, counted, used = evidence.kind > SOAKING, usage.counted[..., CPU], usage.used[..., CPU]
     # A thread that never sleeps demands a core, however the node's waiting is shared among all pods; it uses and waits
     # for less where the hypervisor takes time.
-    thread = full[:, None] & evident & _near(mean) & (np.round(mean) == 1)
+    thread = full[:, None] & evident & never_sleeping(mean) & (np.round(mean) == 1)
     awake = (usage.busy >= _ALL * counted) | (thread & (usage.busy_with_steal >= _ALL * counted))
     awake &= soaking & (evidence.quota <= BOUNDED) & (counted > 0)
     # What a quota keeps it from is no want of a pod, nor is what it waits for within its quota.
@@ -97,14 +96,12 @@ def after(evidence: Evidence, usage: Usage, full: NDArray[np.bool_], fragments: 
     # What threads wait for on a full machine is less exact.
     nearest = np.round(threads)
     roughly = np.abs(threads - nearest) <= np.minimum(_WHOLE * nearest, _WIDEST)
-    # What a pod waits for is estimated where the kernel does not say it; what it uses is measured.
-    near = _near(threads) | _near(quotient(usage.used[..., CPU], counted))
     # One pod that wants all CPUs leaves none idle, however many requests it serves.
-    beyond = threads > _ALL_CPUS * usage.cores[:, None]
-    whole = np.where(full[:, None], ((nearest >= 1) & roughly) | beyond, near)
+    beyond, mostly = threads > _ALL_CPUS * usage.cores[:, None], _MOSTLY * counted
+    # Else each pod counts by itself: the mean of many that differ lies near any number.
+    whole = np.where(full[:, None], ((nearest >= 1) & roughly) | beyond, usage.whole > mostly)
     # What ends within a second and takes a core is a job; its start and its end may add to that.
     whole = np.where(rough, threads >= 1 - _WHOLE, whole)
-    mostly = _MOSTLY * counted
     shows = whole | (usage.held > mostly) | (usage.busy > mostly)
     # A serving class looks like a soaking one while the machine cannot keep up with it, and pods that others keep from
     # what their quota allows look like anything.
@@ -129,13 +126,3 @@ def _toward(before: Array, shows: NDArray[np.bool_], shown: NDArray[np.bool_], u
     judged = shown & (usage.span[:, None] <= _DISTURBED_SECONDS)
     gain = np.where(judged, -np.expm1(-usage.span[:, None] / _KIND_SECONDS), 0.0)
     return np.asarray(before + gain * (shows - before))
-
-
-def _near(threads: Array) -> NDArray[np.bool_]:
-    """Return where a demand is that of a whole number of threads that never sleep.
-
-    Not even such a thread uses more than a core, which noise around a core does half of the time.
-    """
-    nearest = np.round(threads)
-    over, under = np.minimum(_OVER * nearest, _MOST_OVER), np.minimum(_UNDER * nearest, _MOST_UNDER)
-    return np.asarray((nearest >= 1) & (threads <= nearest + over) & (threads >= nearest - under))

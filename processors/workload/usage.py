@@ -1,7 +1,5 @@
 """One block of pods' usage by class: what each class uses and waits for, and which pods tell nothing of it yet."""
 
-from collections.abc import Iterable, Sequence
-from itertools import chain, repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +7,7 @@ from numpy.typing import NDArray
 
 from processors.estimation import level
 from processors.estimation.level import quotient
-from schemas.messages.telemetry import OLD_SECONDS, PodUsageBlock
+from processors.workload.pods import Pods, never_sleeping, sums
 
 Array = NDArray[np.float64]
 
@@ -20,10 +18,11 @@ _OUTSTANDING, _SLIGHT_CORES = 3.0, 0.05
 # Its last second was whole; what a pod uses while it starts is not what it takes, or for longer: see `classes`.
 _WHOLE_SECONDS, _STARTING_SECONDS, _YOUNG_SECONDS = 2, 3, 20
 _PULLED_SECONDS = 300  # for which a pod may be known before its first container runs
-_HELD_BACK, _AWAKE = 0.2, 0.9  # share of time that a quota keeps a pod waiting; cores used and waited for
+_AWAKE = 0.9  # cores used and waited for
 _AT_QUOTA = 0.9  # of the most that such a pod of its class used: a second may have a period of the quota more or less
 BOUNDED = 0.5  # of the evidence for a quota, from which on a class has one
 _NEVER_SLEPT, _WITH_STEAL = (0.97, 1.01), 0.6  # cores used and waited for, which are not measured at the same instant
+_MARKS = ("held", "busy", "busy_with_steal", "whole")  # of pods
 
 
 class Usage(NamedTuple):
@@ -38,10 +37,14 @@ class Usage(NamedTuple):
         held: (nodes, slots) how many of them a quota holds back.
         busy: (nodes, slots) how many of them never slept, by what they use and their own waiting.
         busy_with_steal: (nodes, slots) how many of them never slept, if the hypervisor took what they lack of a core.
-        starting, young: (nodes, slots, 6) of those of them that have just started, and of those that have not run for
-            long: number, cores, waiting cores, and what of them is in `held`, `busy` and `busy_with_steal`.
+        whole: (nodes, slots) how many of them used a whole number of cores, alone or with what they waited for.
+        starting, young: (nodes, slots, 7) of those of them that have just started, and of those that have not run for
+            long: number, cores, waiting cores, and what of them is in `held`, `busy`,
+            `busy_with_steal` and `whole`.
         brief: (nodes, slots, 3) number, cores and waiting cores of pods that have not run for a whole second, and are
             not counted.
+        between: (nodes, slots, resources) variance of what those differ by that have run for longer; NaN: there are not
+            two.
         blocked: (nodes, slots) by how many of them, in the mean of the block, a thread waited for I/O.
         watched: (nodes, slots) those of them of which that is known, and which have not just started.
         declared: (nodes, slots) what pods declare, 1: soaking, 0: serving; NaN: nothing.
@@ -65,9 +68,11 @@ class Usage(NamedTuple):
     held: Array
     busy: Array
     busy_with_steal: Array
+    whole: Array
     starting: Array
     young: Array
     brief: Array
+    between: Array
     blocked: Array
     watched: Array
     declared: Array
@@ -82,74 +87,6 @@ class Usage(NamedTuple):
     at_us: NDArray[np.int64]
     span: Array
     gap: Array
-
-
-class Pods(NamedTuple):
-    """All pods of some blocks, one block after another; and what is known of each block.
-
-    Attributes:
-        block: (pods,) number of its block.
-        cores, memory: (pods,) cores and bytes that it uses; NaN: not known.
-        stalled: (pods,) how much it waited for a CPU, compared with the other pods of its block.
-        held: (pods,) cores that it uses and waits for where its quota keeps it waiting, at least; elsewhere 0.
-        blocked: (pods,) share of time that one of its threads waited for I/O; NaN: not known.
-        age: (pods,) seconds for which it runs.
-        pressure: (blocks,) `stalled` is made of pressures; else of CPU use.
-        used: (blocks, resources) cores and bytes of all pods.
-        waited: (blocks,) sum of `stalled`, and of the rest of the system where that is made of CPU use.
-    """
-
-    block: NDArray[np.intp]
-    cores: Array
-    memory: Array
-    stalled: Array
-    held: Array
-    blocked: Array
-    age: Array
-    pressure: NDArray[np.bool_]
-    used: Array
-    waited: Array
-
-
-def pods_of(blocks: Sequence[PodUsageBlock]) -> Pods:
-    """Collect the pods of some blocks.
-
-    While some thread of a pod waits for a CPU, at least one core is missing; in a pod that uses several, about as many.
-    What its own quota makes it wait is not counted. Where the kernel has no pressure per control group, pods and the
-    rest of the system are taken to stall as much as they run.
-
-    A service may use half of its quota and wait for it in a third of its time, for a request may need more at once; it
-    sleeps in the rest, and what it uses differs from second to second (`add_up`).
-    """
-    sizes = [len(block.pods) for block in blocks]
-    block = np.repeat(np.arange(len(blocks)), sizes)
-
-    def column(lists: Iterable[Iterable[float | None]]) -> Array:
-        return np.array(list(chain.from_iterable(lists)), dtype=np.float64)
-
-    def of_block(values: Array) -> Array:
-        return _sums(block, values, len(blocks))
-
-    cores, memory = column(each.cpu_cores for each in blocks), column(each.memory_bytes for each in blocks)
-    pressed, held = column(each.cpu_pressure for each in blocks), column(each.throttled for each in blocks)
-    ages = column(each.ages or repeat(OLD_SECONDS, len(each.pods)) for each in blocks)
-    pressure = of_block(~np.isnan(pressed)) > 0
-    quota, running = np.nan_to_num(held), np.nan_to_num(cores)
-    waited = np.maximum(np.nan_to_num(pressed) - quota, 0.0) * np.maximum(running, 1.0)
-    stalled = np.where(pressure[block], waited, running)
-    system = np.where(pressure, 0.0, [each.system_cpu_cores or 0.0 for each in blocks])
-    return Pods(
-        block=block,
-        cores=cores,
-        memory=memory,
-        stalled=stalled,
-        held=np.where(quota > _HELD_BACK, running + np.maximum(quota, np.nan_to_num(pressed)), 0.0),
-        blocked=column(each.io_pressure for each in blocks),
-        age=ages,
-        pressure=pressure,
-        used=np.stack((of_block(running), of_block(np.nan_to_num(memory))), axis=1),
-        waited=system + of_block(stalled),
-    )
 
 
 class Beside(NamedTuple):
@@ -175,18 +112,24 @@ class _Totals:
 
     def of(self, where: NDArray[np.bool_], values: Array | float = 1.0) -> Array:
         nodes, slots = self._shape
-        return _sums(self._at, np.where(where, values, 0.0), nodes * slots + 1)[:-1].reshape(self._shape)
+        return sums(self._at, np.where(where, values, 0.0), nodes * slots + 1)[:-1].reshape(self._shape)
+
+    def variance(self, where: NDArray[np.bool_], values: Array) -> Array:
+        """Return the variance of some pods' values; NaN: there are not two."""
+        number, total, squares = self.of(where), self.of(where, values), self.of(where, values**2)
+        beside = np.maximum(squares - quotient(total**2, number), 0.0)
+        return np.divide(beside, number - 1, out=np.full_like(number, np.nan), where=number > 1)
 
     def parts(self, where: NDArray[np.bool_], pods: Pods, *marks: NDArray[np.bool_]) -> Array:
         """Return number, cores and waiting cores of some pods, and how many of them have each mark."""
-        amounts = [self.of(where), self.of(where, pods.cores), self.of(where, pods.stalled)]
+        amounts = [self.of(where), self.of(where, pods.cores), self.of(where, pods.waiting)]
         return np.stack([*amounts, *(self.of(where & mark) for mark in marks)], axis=-1)
 
 
 def add_up(
     pods: Pods, slot: NDArray[np.intp], declared: Array, recurring: NDArray[np.bool_], slots: int, beside: Beside
 ) -> Usage:
-    """Add up pods by the slots of their classes; `waiting` is as `Pods.stalled` yet.
+    """Add up pods by the slots of their classes.
 
     Args:
         pods: Pods of one block of each node.
@@ -200,11 +143,15 @@ def add_up(
     measured, sized = ~np.isnan(pods.cores), ~np.isnan(pods.memory)
     whole = measured & (pods.age >= _WHOLE_SECONDS)
     begun, older = whole & (pods.age < _STARTING_SECONDS), whole & (pods.age >= _STARTING_SECONDS)
+    old = pods.age >= _YOUNG_SECONDS
     awake = pods.cores + pods.stalled
     with_steal = whole & (awake >= _WITH_STEAL) & (awake <= _NEVER_SLEPT[1]) & pods.pressure[pods.block]
-    busy = with_steal & (awake >= _NEVER_SLEPT[0])
     flat, watched = np.where(slot >= 0, pods.block * slots + slot, nodes * slots), older & ~np.isnan(pods.blocked)
     ceiling, held = _at_quota(pods, flat, beside)
+    busy = with_steal & (awake >= _NEVER_SLEPT[0])
+    # What a pod waits for is estimated where the kernel does not say it; what it uses is measured.
+    threads = whole & (never_sleeping(pods.cores) | never_sleeping(pods.cores + pods.waiting))
+    marks = (held, busy, with_steal, threads)  # in the order of _MARKS
     # A container that runs again is of a pod that is old.
     fresh = ~beside.aged[pods.block] | (pods.age < _PULLED_SECONDS + beside.gap[pods.block])
     totals = _Totals(flat, nodes, slots)
@@ -214,17 +161,19 @@ def add_up(
         new=totals.of((slot >= 0) & recurring & fresh),
         counted=np.stack((totals.of(whole), totals.of(sized)), axis=-1),
         used=np.stack((totals.of(whole, pods.cores), totals.of(sized, pods.memory)), axis=-1),
-        waiting=totals.of(whole, pods.stalled),
+        waiting=totals.of(whole, pods.waiting),
         held=totals.of(whole & held),
         busy=totals.of(busy),
         busy_with_steal=totals.of(with_steal),
-        starting=totals.parts(begun, pods, held, busy, with_steal),
-        young=totals.parts(older & (pods.age < _YOUNG_SECONDS), pods, held, busy, with_steal),
+        whole=totals.of(threads),
+        starting=totals.parts(begun, pods, *marks),
+        young=totals.parts(older & ~old, pods, *marks),
         brief=totals.parts(measured & ~whole, pods),
+        between=np.stack((totals.variance(measured & old, pods.cores), totals.variance(sized & old, pods.memory)), -1),
         blocked=totals.of(watched, pods.blocked),
         watched=totals.of(watched),
         declared=np.where(batch + serving > 0, batch > serving, np.nan),
-        unplaced=_sums(pods.block, np.where(slot < 0, np.nan_to_num(pods.cores), 0.0), nodes),
+        unplaced=sums(pods.block, np.where(slot < 0, np.nan_to_num(pods.cores), 0.0), nodes),
         **beside._replace(ceiling=ceiling)._asdict(),
     )
 
@@ -239,11 +188,6 @@ def _at_quota(pods: Pods, flat: NDArray[np.intp], beside: Beside) -> tuple[Array
     held = (pods.held >= _AWAKE) | ((pods.held > 0) & bounded[flat])
     np.fmax.at(ceiling, flat, np.where(held, pods.cores, 0.0))
     return ceiling[:-1].reshape(beside.ceiling.shape), held & (pods.cores >= _AT_QUOTA * ceiling[flat])
-
-
-def _sums(at: NDArray[np.intp], values: Array, count: int) -> Array:
-    """Add up values by number, in order; of no values numpy would return whole numbers."""
-    return np.bincount(at, values, count).astype(np.float64, copy=False)
 
 
 def absent(usage: Usage, present_us: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -270,10 +214,10 @@ def settled(demand: level.State, usage: Usage, evident: NDArray[np.bool_]) -> Us
 
 
 def _without(usage: Usage, some: Array, where: NDArray[np.bool_]) -> Usage:
-    """Return the block without some pods (nodes, slots, 6) of the classes where that is so."""
+    """Return the block without some pods (nodes, slots, 7) of the classes where that is so."""
     if not (left := np.where(where, 1.0, 0.0)[..., None] * some).any():
         return usage
-    number, cores, waiting, held, busy, with_steal = np.moveaxis(left, -1, 0)
+    number, cores, waiting, *marked = np.moveaxis(left, -1, 0)
     counted, used = usage.counted.copy(), usage.used.copy()
     counted[..., CPU] -= number
     used[..., CPU] = np.maximum(used[..., CPU] - cores, 0.0)
@@ -281,9 +225,7 @@ def _without(usage: Usage, some: Array, where: NDArray[np.bool_]) -> Usage:
         counted=counted,
         used=used,
         waiting=np.maximum(usage.waiting - waiting, 0.0),
-        held=usage.held - held,
-        busy=usage.busy - busy,
-        busy_with_steal=usage.busy_with_steal - with_steal,
+        **{name: getattr(usage, name) - pods for name, pods in zip(_MARKS, marked, strict=True)},
     )
 
 

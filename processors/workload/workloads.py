@@ -24,6 +24,7 @@ from processors.workload.capacity.nodes import Cluster, Nodes
 from processors.workload.classes import EMPTY
 from processors.workload.cost import Cost
 from processors.workload.pod_class import UNNAMED, Tally
+from processors.workload.pods import pods_of
 from schemas.messages.estimate import MAXIMUM_CLASSES, Model
 from schemas.settings import Settings
 
@@ -81,7 +82,7 @@ class Workloads:
     def learn(self, rows: Rows, tallies: Sequence[Tally], nodes: Nodes) -> None:
         """Take in one block of pod usage of each of some nodes."""
         blocks = [tally.block for tally in tallies]
-        pods = usage.pods_of(blocks)
+        pods = pods_of(blocks, nodes.waiting, nodes.cores)
         rest = np.array([(each.system_cpu_cores, each.system_memory_bytes) for each in blocks], dtype=np.float64)
         everything = np.stack((nodes.running, nodes.level.mean[:, 1] * nodes.amount[:, 1]), axis=1)
         slot = np.concatenate([self._placed(row, tally) for row, tally in zip(rows.tolist(), tallies, strict=True)])
@@ -101,16 +102,10 @@ class Workloads:
         declared = np.concatenate([tally.grouping.declared for tally in tallies])
         recurring = np.concatenate([tally.grouping.recurring for tally in tallies])
         block = usage.add_up(pods, slot, declared, recurring, self._columns, beside)
-        # A host whose own processes wait, and no pod does, owes its pods nothing.
-        whole = np.maximum(pods.waited, pods.pressure * nodes.waiting / nodes.cores)
-        for stalled in (block.waiting, block.starting[..., 2], block.young[..., 2], block.brief[..., 2]):
-            # First the share, which is at most 1: what a hair's breadth of waiting is divided by may be as thin.
-            share = np.divide(stalled, whole[:, None], out=np.zeros_like(stalled), where=whole[:, None] > 0)
-            stalled[:] = share * nodes.waiting[:, None]
         # No class takes more than the node has, whatever somebody says.
         size = np.stack((nodes.cores, nodes.amount[:, 1]), axis=1)
-        used = np.minimum(block.used, size[:, None, :])
-        block = block._replace(used=used)
+        size = size[:, None, :]
+        block = block._replace(used=np.minimum(block.used, size), between=np.minimum(block.between, size**2))
         soaking = self._cluster.label[self._cluster.soaking > kind.SOAKING]
         before = classes.adopt_soaking(table.take(self._state, rows), soaking)
         hold = nodes.churn & self._estimate.hold_in_churn

@@ -11,8 +11,8 @@ What comes next is a mix: weights w_k by what was started lately (`mix`), so wha
 `min over resources of free / sum of w_k W_k`. Where no class is known to come, it is the reference pod.
 
 The lower bound is what fits in the bad one of ten cases, over what is not known: the level of use (V), the mean cost of
-a class (v), how far the cost of the next x pods is from that mean (b^2/x, pods of one class differ), and, of a mix,
-which classes they are of. With z the 90 % quantile,
+a class (v, and b^2/n where the n pods that run differ), how far the cost of the next x pods is from that mean (b^2/x),
+and, of a mix, which classes they are of. With z the 90 % quantile,
 
     lower = min over resources of (free - z sqrt V) / (W (1 + z sqrt(v/W^2 + b^2/x)))
 
@@ -42,7 +42,7 @@ from schemas.settings import Settings
 
 Array = NDArray[np.float64]
 
-_APART = np.array([0.15, 0.05])  # standard deviation of one pod's cost around its class's mean, relative
+_APART = np.array([0.15, 0.05])  # standard deviation of one pod's cost around its class's mean, relative, at least
 _APART_SOAKING = np.array([0.02, 0.05])  # threads that never sleep take a core each
 _LEAST = 1e-9  # cost
 _STALE_US = 10_000_000  # behind the node's samples: usage of pods does not come any more
@@ -97,11 +97,12 @@ def update(
         likely: (nodes, classes) how likely the next pod is of each class.
         settings: Settings.
     """
-    costs = _costs(state, cost, cluster, nodes, settings.estimate.prior_deviation)
     slots = cost.value.shape[1]
+    costs = _costs(state, cost, cluster, nodes, settings.estimate.prior_deviation)
     # What pods take is known only as long as it is reported.
     measured = state.measured & (nodes.at_us - state.at_us <= _STALE_US)[:, None]
     used, spread = _used(state, costs.value[:, :slots], costs.doubt[:, :slots], measured, nodes)
+    costs = _widened(costs, state, cost, nodes)
     free = availability.free(used, settings.estimate)
     columns = costs.label.shape[1]
     left = Left(
@@ -140,14 +141,22 @@ def _padded(of_slots: Array, classes: int) -> Array:
     return np.concatenate((of_slots, np.zeros((len(of_slots), classes - of_slots.shape[1]))), axis=1)
 
 
+def _widened(costs: Costs, state: classes.State, cost: Cost, nodes: Nodes) -> Costs:
+    """Return costs that allow for pods of a class that differ: those that come do, and the mean of those that run."""
+    differing, slots = classes.differing(state) * _factor(cost.soaking, cost.value, nodes) ** 2, cost.value.shape[1]
+    doubt, apart = costs.doubt.copy(), costs.apart.copy()
+    doubt[:, :slots] += differing / np.maximum(state.pods, 1.0)[..., None]
+    apart[:, :slots] = np.maximum(apart[:, :slots], differing)
+    return costs._replace(doubt=doubt, apart=apart)
+
+
 def _costs(state: classes.State, cost: Cost, cluster: Cluster, nodes: Nodes, prior_deviation: float) -> Costs:
-    scale = nodes.amount[:, None, :]
-    bent = _bent(cost.soaking, cost.value[..., CPU], nodes)
-    value, doubt = _bounded(cost.value, cost.soaking, nodes) / scale * bent, cost.variance / scale**2 * bent**2
+    factor = _factor(cost.soaking, cost.value, nodes)
+    value, doubt = _bounded(cost.value, cost.soaking, nodes) * factor, cost.variance * factor**2
     apart = np.where(cost.soaking[..., None], _APART_SOAKING, _APART) * value
     soaking = np.broadcast_to(cluster.soaking > kind.SOAKING, (len(value), len(cluster.label)))
     absolute = _bounded(np.maximum(cluster.cost, nodes.reference[:, None, :] / 100), soaking, nodes)
-    elsewhere = absolute / scale * _bent(soaking, absolute[..., CPU], nodes)
+    elsewhere = absolute * _factor(soaking, absolute, nodes)
     apart_elsewhere = np.where(soaking[..., None], _APART_SOAKING, _APART) * elsewhere
     here = np.any(state.label[:, :, None] == cluster.label, axis=1)
     return Costs(
@@ -199,11 +208,11 @@ def _bounded(cost: Array, soaking: NDArray[np.bool_], nodes: Nodes) -> Array:
     return bounded
 
 
-def _bent(soaking: NDArray[np.bool_], demand: Array, nodes: Nodes) -> Array:
-    """Return by what shares of the cores that may be demanded are multiplied, (nodes, classes, resources)."""
+def _factor(soaking: NDArray[np.bool_], cost: Array, nodes: Nodes) -> Array:
+    """Return by what costs in cores and bytes are multiplied, (nodes, classes, resources), to be shares."""
     ratio = (nodes.amount[:, CPU] / nodes.soaked)[:, None]
-    serving = slowdown.weight(demand, nodes.queueing[:, None])
-    return np.stack((np.where(soaking, ratio, serving), np.ones(soaking.shape)), axis=-1)
+    serving = slowdown.weight(cost[..., CPU], nodes.queueing[:, None])
+    return np.stack((np.where(soaking, ratio, serving), np.ones(soaking.shape)), axis=-1) / nodes.amount[:, None, :]
 
 
 def _interrupting(state: classes.State, taken: Array, nodes: Nodes) -> Array:

@@ -9,6 +9,7 @@ import pytest
 from processors.partition.partition import Partition
 from processors.workload import usage as usages
 from processors.workload.pod_class import Facts, PodClass
+from processors.workload.pods import pods_of
 from schemas.messages.estimate import Availability
 from schemas.messages.telemetry import PodUsageBlock
 from tests.support.processors.mix import ALLOWED, CORES, FREE_MEMORY, configured, pod, rows_of, sampled, share_of
@@ -149,7 +150,7 @@ def test_a_pod_that_only_its_own_quota_holds_back_is_not_taken_to_want_a_cpu() -
         pod("q", "a/tight", 0.3, 1e8, cpu_pressure=0.7, throttled=0.7),
         pod("b", "a/busy", 2.0, 1e8, cpu_pressure=0.5),
     ]
-    assert usages.pods_of([usage("n", 1, listed)]).stalled.tolist() == [0.0, 1.0]
+    assert pods_of([usage("n", 1, listed)], np.ones(1), np.ones(1)).waiting.tolist() == [0.0, 1.0]
 
 
 @pytest.mark.slow
@@ -221,7 +222,9 @@ def test_of_pods_that_declare_different_kinds_most_decide_and_ties_are_serving()
         beside = usages.Beside(
             table, ones, table[:, :1], table[:, :1], table, ones, ones > 0, np.ones(1, np.int64), ones, ones
         )
-        sums = usages.add_up(usages.pods_of([block]), grouping.number, grouping.declared, grouping.recurring, 1, beside)
+        sums = usages.add_up(
+            pods_of([block], ones, ones), grouping.number, grouping.declared, grouping.recurring, 1, beside
+        )
         return float(sums.declared[0, 0])
 
     assert declared(block, Facts()) == 1

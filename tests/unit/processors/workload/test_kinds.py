@@ -77,6 +77,23 @@ def test_a_service_that_waits_now_and_then_stays_a_service() -> None:
     assert kind(reports(pods)[-1]) == "serving"
 
 
+def test_services_whose_mean_uses_a_whole_core_are_no_batch() -> None:
+    def pods(second: int) -> list[dict[str, Any]]:
+        busy = alike(1, cpu_cores=1.4 if second % 2 else 0.6)(second)
+        return [*busy, {**alike(1, cpu_cores=0.6 if second % 2 else 1.4)(second)[0], "pod": "b"}]
+
+    assert kind(reports(pods)[-1]) == "serving"
+
+
+def test_threads_that_never_sleep_are_batch_also_where_pods_have_different_numbers_of_them() -> None:
+    def pods(second: int) -> list[dict[str, Any]]:
+        return [*alike(1, cpu_cores=1.0)(second), {**alike(1, cpu_cores=2.0)(second)[0], "pod": "b"}]
+
+    rows = reports(pods)
+    assert kind(rows[-1]) == "soaking"
+    assert rows[-1].available == pytest.approx((2 * (CPUS - REST) - 3) / 1.5, rel=0.1)
+
+
 @pytest.mark.slow
 def test_a_bad_second_now_and_then_does_not_make_a_service_of_batch() -> None:
     def pods(second: int) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ def older(partition: Partition) -> bytes:
         arrays[name] = np.delete(arrays[name], columns - 1, axis=1)
     new = ("chain.level.", "classes.rest.", "classes.drift.", "classes.demand.", "classes.starts.", "classes.disk.")
     fields = ("assumed", "running", "full", "amount", "soaked", "queueing", "reserved", "most")
-    names = ("kind", "most", "held", "pending", "cached", "quota", "ceiling", "brief.seconds", "brief.most")
+    names = ("kind", "most", "held", "pending", "cached", "quota", "ceiling", "between", "brief.seconds", "brief.most")
     gone = {f"chain.{name}" for name in fields} | {f"classes.{name}" for name in names}
     arrays = {name: part for name, part in arrays.items() if not name.startswith(new) and name not in gone}
     arrays |= {f"classes.{name}": np.zeros((*slots, 2)) for name in ("weight", "squares", "products", "errors")}

@@ -9,7 +9,7 @@ from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 
 from processors.prediction.fold import PredictionPartition
-from processors.workload.roster import Roster
+from processors.rows.roster import Roster
 from schemas.messages.base import Message
 from schemas.messages.prediction import Prediction, Reject
 from tests.support.processors import telemetry

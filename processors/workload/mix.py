@@ -13,7 +13,7 @@ the repeats before them fade, too. Pods that run already when a node is first he
 without any start the mix is that of the running pods.
 
 Only classes that have running pods take part, as long as any has: what is over does not come next. A container that
-runs again is no start, nor is a pod of a DaemonSet: no node is given a second one.
+runs again is no start, nor is a pod of a DaemonSet or a static pod: no node is given a second one.
 
 Each node counts its own starts; counts of nodes that are faded to the same time add up to those of the cluster.
 """

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kube.pod import belongs_to_node, of_file
 from schemas.messages.facts import PodFacts
 from schemas.messages.telemetry import MAXIMUM_PODS, PodUsageBlock
 from schemas.workload import Kind
@@ -19,7 +20,6 @@ UNNAMED = "-"  # class of pods whose class nothing says, and of those of classes
 
 _GONE = ("Succeeded", "Failed")
 _KINDS = {"batch": 1.0, "serving": 0.0}
-_ON_EACH_NODE = "DaemonSet"
 
 
 class Grouping(NamedTuple):
@@ -29,7 +29,7 @@ class Grouping(NamedTuple):
         names: Classes that have a pod with a running container.
         number: (pods,) which of them the pod is of; -1: none of its containers runs.
         declared: (pods,) kind that it declares, 1: batch, 0: serving; NaN: none.
-        recurring: (pods,) True: the node may be given another like it; a DaemonSet has one on each node.
+        recurring: (pods,) True: the node may be given another like it; no pod of a DaemonSet or from a file is.
     """
 
     names: list[str]
@@ -90,8 +90,7 @@ class Facts:
             return
         if len(pods) >= MAXIMUM_PODS:
             del pods[next(iter(pods))]
-        recurring = facts.owner_kind != _ON_EACH_NODE
-        pods[facts.pod] = PodClass(facts.version, facts.workload, facts.kind, recurring)
+        pods[facts.pod] = PodClass(facts.version, facts.workload, facts.kind, not belongs_to_node(facts))
 
     def pods(self, node: str) -> Mapping[str, PodClass]:
         """Return what is known of a node's pods, by UID."""
@@ -140,7 +139,8 @@ class Facts:
                 stated = own.get(pod)
                 name = (stated.workload if stated else None) or workload or UNNAMED
                 number[position] = names.setdefault(name, len(names))
-                recurring[position] = stated is None or stated.recurring
+                # A static pod's UID tells also where no facts of it come, and where an older program stored them.
+                recurring[position] = not of_file(pod) and (stated is None or stated.recurring)
                 if (wanted := (stated.kind if stated else None) or kind) is not None:
                     declared[position] = _KINDS[wanted]
         grouping = Grouping(list(names), number, declared, recurring)

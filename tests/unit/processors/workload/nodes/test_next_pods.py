@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 
+from kube import pod as pods_of_kubernetes
 from processors.partition.aggregate import Aggregate
 from processors.partition.partition import Partition
 from schemas import codec
@@ -47,6 +49,38 @@ def test_a_daemonset_is_not_expected_again() -> None:
         node.fold([telemetry.stored(facts)])
     after = folded(node, seconds("n", 0, 30, [*DAEMONS[:4], service]))["n"]
     assert after.mix == {"shop/app": 1.0}
+
+
+def _mirror(uid: str, name: str) -> dict[str, Any]:
+    """Return the object that a kubelet makes at the API server for a static pod."""
+    return {
+        "metadata": {
+            "name": f"{name}-n",
+            "namespace": "kube-system",
+            "uid": f"0a1b2c3d-0000-4000-8000-{uid[:12]}",
+            "resourceVersion": "7",
+            "creationTimestamp": "2023-11-14T22:00:00Z",
+            "annotations": {pods_of_kubernetes.MIRROR: uid},
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n", "controller": True}],
+        },
+        "spec": {"nodeName": "n", "containers": [{"name": name}]},
+        "status": {"phase": "Running"},
+    }
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_static_pods_are_not_expected_again(watched: bool) -> None:
+    """A control-plane node that also runs a service of 0.4 cores: about six more fit, and no second etcd comes."""
+    node, static = partition(), list[dict[str, Any]]()
+    for name, cores in (("kube-apiserver", 0.15), ("etcd", 0.08), ("kube-controller-manager", 0.03)):
+        uid = f"{len(static):032x}"
+        static.append(pod(0, f"kube-system/{name}", cores) | {"pod": uid})
+        if watched:
+            facts = pods_of_kubernetes.facts(_mirror(uid, name), at_us=telemetry.START * 10**6)
+            node.fold([telemetry.stored(facts)])
+    after = folded(node, seconds("n", 0, 60, [*static, pod(100, "shop/app", 0.4)]))["n"]
+    assert after.mix == {"shop/app": 1.0}
+    assert after.available == pytest.approx(6, abs=0.5)
 
 
 def test_a_container_that_runs_again_is_no_start() -> None:

@@ -9,8 +9,9 @@ class that was started last with probability r, else of one drawn from all start
 `recent` counts starts with a memory of 5 s, so that its quotient is the newest start or the newest few together;
 `started` with a memory of an hour. r begins near what bursts show, three starts of four, and remembers about eight
 starts. A start of another class than the one before may begin the next burst; two of them in a row take turns, so then
-the repeats before them fade, too. Pods that run already when a node is first heard of count as old starts, so that
-without any start the mix is that of the running pods.
+the repeats before them fade, too. A burst goes on soon or is over: r counts in full for two minutes after the newest
+start, then less every second, and after ten minutes no more. Pods that run already when a node is first heard of count
+as old starts, so that without any start the mix is that of the running pods.
 
 Only classes that have running pods take part, as long as any has: what is over does not come next. A container that
 runs again is no start, nor is a pod of a DaemonSet or a static pod: no node is given a second one.
@@ -29,11 +30,12 @@ NOBODY = -1
 
 _RECENT_SECONDS = 5.0
 _STARTED_SECONDS = 3600.0
+_WHOLE_SECONDS, _OVER_SECONDS = 120.0, 600.0  # since the newest start, while r counts in full, and at all
 _OLD = 1e-3  # weight among recent starts of a pod that ran before
 _REPEATS, _TRANSITIONS = 0.75, 1.0
 _KEPT = float(np.exp(-1 / 8))  # of what was remembered, at each start
 _KEPT_IN_TURN = 0.4  # of repeats, at each start in turn
-_LEAST = 1e-30
+_LEAST = 1e-60  # starts; recent ones are not as few before the newest is too old to count
 
 
 class State(NamedTuple):
@@ -129,9 +131,11 @@ def weights(started: Array, recent: Array, pods: Array, repeats: Array, transiti
     running = pods > 0
     part = running | ~running.any(axis=1, keepdims=True)
     started, recent = np.where(part, started, 0.0), np.where(part, recent, 0.0)
-    sticky = ((repeats + _REPEATS) / (transitions + _TRANSITIONS))[:, None]
     all_started, all_recent = (np.add.accumulate(part, axis=1)[:, -1:] for part in (started, recent))
-    # What was started last stays the last, however long ago it was.
+    # The sum of recent starts shows how old the newest is; a thousand at once look half a minute younger.
+    age = -_RECENT_SECONDS * np.log(np.maximum(all_recent, _LEAST))
+    lasting = np.clip((_OVER_SECONDS - age) / (_OVER_SECONDS - _WHOLE_SECONDS), 0.0, 1.0)
+    sticky = ((repeats + _REPEATS) / (transitions + _TRANSITIONS))[:, None] * lasting
     of_all = np.divide(started, all_started, out=np.zeros_like(started), where=all_started > _LEAST)
     of_recent = np.divide(recent, all_recent, out=of_all.copy(), where=all_recent > _LEAST)
     likely: Array = sticky * of_recent + (1 - sticky) * of_all

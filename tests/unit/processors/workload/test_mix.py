@@ -1,5 +1,7 @@
 """Which class comes next: the newest in bursts, all of them where they interleave, what runs where nothing starts."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -53,6 +55,20 @@ def test_after_a_burst_of_another_class_the_newest_is_what_comes(apart: int) -> 
     assert node.weights()["b"] > 0.7
     node.state = mix.faded(node.state, np.array([100.0]))
     assert node.weights()["b"] > 0.7
+
+
+def test_the_newest_start_counts_in_full_for_two_minutes_and_then_less_and_less() -> None:
+    node = Node()
+    node.starts("a", 0, 12, first=True)
+    node.starts("b", 30)
+    at_once, weights = node.weights()["b"], list[float]()
+    for _ in range(900):
+        node.state = mix.faded(node.state, np.ones(1))
+        weights.append(node.weights()["b"])
+    assert weights[:119] == pytest.approx([at_once] * 119)
+    assert all(-1e-9 < before - after < 0.002 for before, after in pairwise(weights))
+    assert at_once > 0.7
+    assert weights[-1] == pytest.approx(1 / 13, rel=0.02)
 
 
 def test_where_classes_take_turns_each_is_as_likely_as_it_is_frequent() -> None:

@@ -11,7 +11,8 @@ class that was started last with probability r, else of one drawn from all start
 starts. A start of another class than the one before may begin the next burst; two of them in a row take turns, so then
 the repeats before them fade, too. A burst goes on soon or is over: r counts in full for two minutes after the newest
 start, then less every second, and after ten minutes no more. Pods that run already when a node is first heard of count
-as old starts, so that without any start the mix is that of the running pods.
+as old starts, so that without any start the mix is that of the running pods. Nor does a start say anything after days:
+a pod whose class has been started counts at least as a trace of one.
 
 Only classes that have running pods take part, as long as any has: what is over does not come next. A container that
 runs again is no start, nor is a pod of a DaemonSet or a static pod: no node is given a second one.
@@ -36,6 +37,8 @@ _REPEATS, _TRANSITIONS = 0.75, 1.0
 _KEPT = float(np.exp(-1 / 8))  # of what was remembered, at each start
 _KEPT_IN_TURN = 0.4  # of repeats, at each start in turn
 _LEAST = 1e-60  # starts; recent ones are not as few before the newest is too old to count
+_TRACE = 1e-30  # starts that a running pod is, however long ago it was started
+_EVER = 1e-90  # starts that are left of a class: it is one that may be started
 
 
 class State(NamedTuple):
@@ -74,7 +77,7 @@ def faded(state: State, seconds: Array) -> State:
     """Return the state after so many seconds (nodes,)."""
     slow, fast = np.exp(-seconds / _STARTED_SECONDS), np.exp(-seconds / _RECENT_SECONDS)
     return state._replace(
-        started=state.started * slow[:, None],
+        started=np.maximum(state.started * slow[:, None], np.minimum(state.started, _EVER)),
         recent=state.recent * fast[:, None],
         repeats=state.repeats * slow,
         transitions=state.transitions * slow,
@@ -130,7 +133,8 @@ def weights(started: Array, recent: Array, pods: Array, repeats: Array, transiti
     """
     running = pods > 0
     part = running | ~running.any(axis=1, keepdims=True)
-    started, recent = np.where(part, started, 0.0), np.where(part, recent, 0.0)
+    started = np.where(part & (started > 0), np.maximum(started, _TRACE * pods), 0.0)
+    recent = np.where(part, recent, 0.0)
     all_started, all_recent = (np.add.accumulate(part, axis=1)[:, -1:] for part in (started, recent))
     # The sum of recent starts shows how old the newest is; a thousand at once look half a minute younger.
     age = -_RECENT_SECONDS * np.log(np.maximum(all_recent, _LEAST))

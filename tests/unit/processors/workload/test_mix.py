@@ -121,6 +121,21 @@ def test_pods_that_end_are_no_starts_and_hours_are_forgotten() -> None:
     assert mix.faded(node.state, np.array([40 * 3600.0])).started.max() < 1e-9
 
 
+@pytest.mark.parametrize("days", [2, 4, 60])
+def test_where_nothing_was_started_for_days_what_runs_comes_next(days: int) -> None:
+    """Two classes beside a DaemonSet, then also beside a job that comes and ends."""
+    node = Node()
+    node.starts("a", 0, 6, first=True)
+    node.starts("b", 0, 2, first=True)
+    node.pods[0, 2] = 1
+    for _ in range(days):
+        node.state = mix.faded(node.state, np.array([24 * 3600.0]))
+    assert node.weights() == pytest.approx({"a": 0.75, "b": 0.25, "c": 0.0})
+    node.starts("c", days * 24 * 3600.0)
+    node.pods[0, 2] = 0
+    assert node.weights() == pytest.approx({"a": 0.75, "b": 0.25, "c": 0.0})
+
+
 def test_counts_of_two_nodes_are_those_of_one_that_saw_both() -> None:
     left, right, both = Node(), Node(), Node()
     for node in (left, both):

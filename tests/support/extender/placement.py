@@ -169,3 +169,13 @@ class Replica:
 
     async def _bind(self, namespace: str, name: str, uid: str, node: str) -> str:
         return ""
+
+
+def decision(at_us: int) -> Decision:
+    """Return the decision on the pod shop/web, which was placed on node-1."""
+    return Decision(
+        namespace="shop", name="web", pod="uid", workload="shop/web", at_us=at_us, outcome="placed",
+        node="node-1", mode="argmax",
+        guaranteed=True, strategies={"availability": 1.0}, nodes=5, feasible=4, refused={"full": 1}, ranked=[],
+        refusals=[], seconds=0.002,
+    )  # fmt: skip

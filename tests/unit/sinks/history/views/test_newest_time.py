@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from sinks.history import view
 from tests.support.extender.placement import report
-from tests.support.history import record
+from tests.support.history import ask, record
 from tests.support.processors.telemetry import NAMES, block
 from tests.support.project import documents
 
@@ -38,11 +37,6 @@ def recorded(folder: Path, now_us: int, ahead: dict[str, int], *, sampled: bool 
                 messages.append((NAMES.part(0, "samples", name), samples))
     record(folder, messages)
     return folder
-
-
-def ask(folder: Path, statement: str) -> list[tuple[Any, ...]]:
-    with view.connect(folder, restricted=True) as connection:
-        return connection.execute(statement).fetchall()
 
 
 @pytest.mark.parametrize("tables", [{}, {"sampled": False}, {"reported": False}])

@@ -1,88 +1,24 @@
-"""The views for operators, on rows worked by hand; and the statements of the documentation on a recording."""
+"""The views for operators, on rows worked by hand."""
 
-import contextlib
 import json
-import re
-import time
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from processors.partition.partition import Partition
 from schemas import codec
-from schemas.messages.base import Message
-from schemas.messages.placement import Decision, Promises, Spare, Trust
+from schemas.messages.placement import Promises, Spare, Trust
 from schemas.messages.prediction import Accuracy, ForecastAccuracy
-from schemas.settings import load
-from sinks.history import view
-from sinks.history.writer import Writer
 from spazio.command import sql
-from tests.support import command_line
-from tests.support.extender.placement import report
-from tests.support.history import append
+from tests.support.extender.placement import decision, report
+from tests.support.history import ask, store
 from tests.support.processors import telemetry
 from tests.support.processors.predicted import forecast, prediction
 from tests.support.processors.telemetry import NAMES, stored
-from tests.support.project import documents
 
 pytestmark = pytest.mark.slow
 
 START_US = 1_700_000_040_000_000  # a whole minute
-INPUTS_US = telemetry.START * 1_000_000
-CREATED = "20261121T063000123456Z"
-ROOT = Path(__file__).parents[5]
-SAVED = json.loads((ROOT / "sinks" / "dashboard" / "static" / "sql" / "questions.json").read_text())
-RECENT = [saved["sql"] for saved in SAVED if saved["group"] == "Recent"]
-
-
-def documented(text: str) -> Iterator[dict[str, str]]:
-    """Return the questions of a page: the heading above each, its first sentence, and the statement."""
-    group = before = ""
-    for block in re.split(r"\n\n(?=\S)", text):
-        if block.startswith("## "):
-            group = block[3:]
-        elif block.startswith("```sql"):
-            statement = block.removeprefix("```sql\n").partition("\n```")[0]
-            yield {"group": group, "question": before.replace("\n", " ").partition("?")[0] + "?", "sql": statement}
-        before = block
-
-
-DOCUMENTED = list(documented((ROOT / "docs" / "sql.md").read_text()))
-QUESTIONS = [each["sql"] for each in DOCUMENTED]
-
-
-def elsewhere() -> Iterator[str]:
-    """Yield the statements of all other pages: their blocks of SQL, and what their commands ask."""
-    for page in documents.CURRENT:
-        text = page.read_text()
-        if page.name != "sql.md":
-            yield from (block.text for block in documents.blocks(text) if block.language == "sql")
-        for arguments in (*documents.typed(text), *documents.mentioned(text)):
-            with contextlib.suppress(command_line.Wrong):  # another test names it
-                values = command_line.parse(arguments, partly=True)
-                yield from (str(values[name]) for name in ("statement", "query") if values.get(name))
-
-
-ELSEWHERE = sorted(statement for statement in {*elsewhere()} if "…" not in statement)
-
-# The recording has no full machine, no quota, no pod that was refused and no prediction that has settled.
-MAY_BE_EMPTY = ("saturation_episodes", "pod IS NULL", "by_quota", "throttled", "outcome <>", "'shop/web'")
-
-
-def history(folder: Path, messages: Iterable[tuple[str, bytes]]) -> Path:
-    target = Writer(folder, "S", CREATED, 1)
-    for sequence, (subject, payload) in enumerate(messages, 1):
-        append(target, subject, sequence, payload)
-    target.flush()
-    view.create(folder)
-    return folder
-
-
-def query(folder: Path, statement: str) -> list[tuple[Any, ...]]:
-    with view.connect(folder, restricted=True) as connection:
-        return connection.execute(statement).fetchall()
 
 
 def available(node: str, second: float, least: float, **changed: Any) -> tuple[str, bytes]:
@@ -93,18 +29,18 @@ def available(node: str, second: float, least: float, **changed: Any) -> tuple[s
 def test_episodes_of_full_machines_end_where_reports_say_less_or_stop(tmp_path: Path) -> None:
     full = [("a", second, 1.0 + second / 100, 0.98) for second in (0, 4, 8, 40)]
     rows = [*full, ("a", 12, 3.0, 0.5), ("b", 0, 0.0, 1.0), ("b", 2, 0.0, None), ("c", 0, 9.0, 0.1)]
-    folder = history(tmp_path, [available(node, at, room, cpu_used=used) for node, at, room, used in rows])
+    folder = store(tmp_path, [available(node, at, room, cpu_used=used) for node, at, room, used in rows])
     result = "SELECT node, seconds, reports, least_available, most_cpu_used FROM saturation_episodes ORDER BY ALL"
-    assert query(folder, result) == [("a", 0.0, 1, 1.4, 0.98), ("a", 8.0, 3, 1.0, 0.98), ("b", 0.0, 1, 0.0, 1.0)]
+    assert ask(folder, result) == [("a", 0.0, 1, 1.4, 0.98), ("a", 8.0, 3, 1.0, 0.98), ("b", 0.0, 1, 0.0, 1.0)]
 
 
 def test_the_room_of_the_cluster_adds_up_whole_pods_of_each_node_by_the_minute(tmp_path: Path) -> None:
     rows = [available("a", 0, 4.9), available("a", 4, 4.5), available("b", 1, 0.5), available("b", 61, 2.5)]
-    folder = history(tmp_path, rows)
+    folder = store(tmp_path, rows)
     result = (
         "SELECT nodes, available, least_lower, full_nodes, bound_cpu, bound_memory FROM cluster_room ORDER BY minute"
     )
-    assert query(folder, result) == [(2, 4.0, 5.0, 1, 2, 0), (1, 2.0, 2.5, 0, 1, 0)]
+    assert ask(folder, result) == [(2, 4.0, 5.0, 1, 2, 0), (1, 2.0, 2.5, 0, 1, 0)]
 
 
 def test_accuracy_is_of_the_newest_prediction_of_each_node_weighed_by_what_has_settled(tmp_path: Path) -> None:
@@ -113,10 +49,8 @@ def test_accuracy_is_of_the_newest_prediction_of_each_node_weighed_by_what_has_s
         message = prediction(node=node, at_us=START_US + at_us, accuracy=accuracy)
         return NAMES.node("prediction", node), codec.encode(message)
 
-    folder = history(
-        tmp_path, [made("a", 1, 1.0, 100), made("a", 2, 0.1, 10), made("b", 3, 0.4, 20), made("c", 4, 1, 0)]
-    )
-    ((nodes, settled, violations, savings),) = query(
+    folder = store(tmp_path, [made("a", 1, 1.0, 100), made("a", 2, 0.1, 10), made("b", 3, 0.4, 20), made("c", 4, 1, 0)])
+    ((nodes, settled, violations, savings),) = ask(
         folder, "SELECT nodes, settled, violations, savings FROM prediction_accuracy WHERE model = 'max'"
     )
     assert (nodes, settled, savings) == (3, 30.0, 0.5)
@@ -132,11 +66,11 @@ def test_accuracy_of_forecasts_is_that_of_the_newest_one_of_each_workload_that_h
         message = forecast(workload=workload, at_us=START_US + at_us, accuracy=accuracy or None)
         return NAMES.of("forecast", message.namespace, workload), codec.encode(message)
 
-    folder = history(
+    folder = store(
         tmp_path, [made("w", 1, linear=0.9, last=0.9), made("w", 2, linear=0.25, last=0.5), made("w", 3), made("v", 4)]
     )
     result = "SELECT workload, model, chosen, violations, settled FROM forecast_accuracy ORDER BY ALL"
-    assert query(folder, result) == [("w", "last", False, 0.5, 4.0), ("w", "linear", True, 0.25, 4.0)]
+    assert ask(folder, result) == [("w", "last", False, 0.5, 4.0), ("w", "linear", True, 0.25, 4.0)]
 
 
 def test_the_ledger_states_by_week_how_often_the_scheduler_broke_the_policy(
@@ -146,14 +80,14 @@ def test_the_ledger_states_by_week_how_often_the_scheduler_broke_the_policy(
 
     def made(number: int, namespace: str = "shop", **changed: Any) -> tuple[str, bytes]:
         fields = {"pod": f"p{number}", "at_us": START_US + number, "namespace": namespace, "mode": "shadow"} | changed
-        message = decision().model_copy(update={"outcome": "placed", "node": "a", "breaks": [], **fields})
+        message = decision(START_US).model_copy(update={"outcome": "placed", "node": "a", "breaks": [], **fields})
         return f"spazio.decision.{namespace}.p{number}", codec.encode(message)
 
     bound = [made(1, bound="a"), made(2, bound="b"), made(3, bound="b", node=None, outcome="rejected")]
     rows = [*bound, made(4, bound="c", breaks=["full"]), made(5, bound=None, breaks=None), made(6, "web", bound="a")]
     rows += [made(7, mode="argmax"), made(8, bound="a", outcome="passed")]
-    folder = history(tmp_path, rows)
-    result = query(folder, "SELECT * EXCLUDE (week) FROM ledger ORDER BY namespace")
+    folder = store(tmp_path, rows)
+    result = ask(folder, "SELECT * EXCLUDE (week) FROM ledger ORDER BY namespace")
     assert [row[:6] for row in result] == [("shop", 4, 1, 1, 1, 0.25), ("web", 1, 1, 0, 0, 0.0)]
     assert result[0][6:] == pytest.approx((0.0456, 0.6994), abs=1e-4)
     assert result[1][6:] == pytest.approx((0.0, 0.7935), abs=1e-4)
@@ -189,8 +123,8 @@ def test_promises_add_up_by_week_and_namespace_and_those_of_other_replicas_are_t
     """4 of shop, 1 of them broken: by Wilson's formula, 4.6 to 69.9 %; web had room left each time."""
     first = [trust(0, promised(1, 0), promised(0, 0, namespace="web")), trust(1, promised(1, 1))]
     second = [trust(0, promised(1, 0), replica="e-2"), trust(70, promised(2, 0, promoted=True), replica="e-2")]
-    folder = history(tmp_path, [*first, *second])
-    shop, web = query(folder, "SELECT * EXCLUDE (week) FROM promises ORDER BY namespace")
+    folder = store(tmp_path, [*first, *second])
+    shop, web = ask(folder, "SELECT * EXCLUDE (week) FROM promises ORDER BY namespace")
     assert (shop[0], shop[-1]) == ("shop", True)
     assert shop[1:-1] == pytest.approx((4, 1, 3, 0.25, 0.0456, 0.6994, 0.1), abs=1e-4)
     assert web == ("web", 0, 0, 1, None, None, None, 0.1, False)
@@ -202,8 +136,8 @@ def test_savings_are_what_measured_room_leaves_more_than_requests_do_by_the_hour
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two minutes of one hour and one of the next: means of 2.5 and 0.5 nodes."""
-    folder = history(tmp_path, [trust(0, measured=3.0), trust(1, measured=4.0), trust(70, measured=1.5)])
-    (row,) = query(folder, "SELECT * EXCLUDE (week) FROM savings")
+    folder = store(tmp_path, [trust(0, measured=3.0), trust(1, measured=4.0), trust(70, measured=1.5)])
+    (row,) = ask(folder, "SELECT * EXCLUDE (week) FROM savings")
     nodes = (1.5, 0.6, 2.4)
     assert row[:2] == (2, 10.0)
     assert row[2:] == pytest.approx([*nodes, *(4 * saved for saved in nodes), *(saved / 5 for saved in nodes)])
@@ -215,7 +149,7 @@ def test_savings_are_what_measured_room_leaves_more_than_requests_do_by_the_hour
 def test_without_an_extender_its_accounts_say_how_to_begin(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], account: sql.Account
 ) -> None:
-    assert sql.ledger(history(tmp_path, [stored(telemetry.block("n", 0))]), account) == 1
+    assert sql.ledger(store(tmp_path, [stored(telemetry.block("n", 0))]), account) == 1
     assert "run the extender and spazio watch" in capsys.readouterr().err
 
 
@@ -223,8 +157,8 @@ def test_without_an_extender_its_accounts_say_how_to_begin(
 def test_without_shadow_mode_the_ledger_says_how_to_begin(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], live: bool
 ) -> None:
-    decided = [("spazio.decision.shop.p", codec.encode(decision()))] if live else []
-    assert sql.ledger(history(tmp_path, [stored(telemetry.block("n", 0)), *decided])) == 1
+    decided = [("spazio.decision.shop.p", codec.encode(decision(START_US)))] if live else []
+    assert sql.ledger(store(tmp_path, [stored(telemetry.block("n", 0)), *decided])) == 1
     assert "--extender-mode shadow" in capsys.readouterr().err
 
 
@@ -232,68 +166,6 @@ def test_churn_counts_events_by_node_and_minute(tmp_path: Path) -> None:
     events = [("created", 0.0), ("started", 1.0), ("started", 2.0), ("exited", 59.0), ("deleted", 61.0)]
     begin = START_US / 1e6 - telemetry.START
     rows = [stored(telemetry.event("a", begin + second, kind, workload=kind)) for kind, second in events]
-    folder = history(tmp_path, rows)
+    folder = store(tmp_path, rows)
     result = "SELECT created, started, exited, deleted, workloads FROM churn ORDER BY minute"
-    assert query(folder, result) == [(1, 2, 1, 0, 3), (0, 0, 0, 1, 1)]
-
-
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A recording with all that processors made of it, a decision and a prediction."""
-    inputs = telemetry.recording(seconds=40)
-    outputs, _ = Partition(load({}, environ={}), 0).fold(inputs)
-    made: list[tuple[str, Message]] = [
-        (NAMES.node("prediction", "node-1"), prediction(node="node-1", at_us=INPUTS_US)),
-        ("spazio.decision.shop.web", decision()),
-        ("spazio.decision.shop.late", decision().model_copy(update={"pod": "late", "outcome": "rejected"})),
-    ]
-    results = [(output.subject, codec.encode(output.message)) for output in outputs]
-    rest = [(subject, codec.encode(message)) for subject, message in made]
-    return history(tmp_path_factory.mktemp("history"), [*inputs, *results, *rest])
-
-
-def decision() -> Decision:
-    return Decision(
-        namespace="shop", name="web", pod="uid", workload="shop/web", at_us=INPUTS_US, outcome="placed",
-        node="node-1", mode="argmax",
-        guaranteed=True, strategies={"availability": 1.0}, nodes=5, feasible=4, refused={"full": 1}, ranked=[],
-        refusals=[], seconds=0.002,
-    )  # fmt: skip
-
-
-@pytest.mark.cases
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_every_question_of_the_documentation_has_an_answer(recorded: Path, question: str) -> None:
-    rows = query(recorded, question)
-    assert rows or any(word in question for word in MAY_BE_EMPTY)
-
-
-@pytest.mark.parametrize("statement", ELSEWHERE)
-def test_every_statement_of_another_page_can_be_asked(recorded: Path, statement: str) -> None:
-    query(recorded, statement)
-
-
-@pytest.mark.parametrize("question", RECENT)
-def test_every_question_that_the_dashboard_offers_can_be_asked(recorded: Path, question: str) -> None:
-    query(recorded, question)
-
-
-def test_the_saved_question_about_the_cluster_adds_up_nodes_whose_seq_differs(tmp_path: Path) -> None:
-    minute_us = (round(time.time()) // 60 - 2) * 60_000_000
-    rows = [
-        report(node, minute_us + second * 1_000_000, available, lower=lower).model_copy(update={"seq": seq})
-        for node, second, seq, available, lower in (
-            ("a", 1, 5, 3.5, 2.0),
-            ("a", 9, 6, 4.5, 0.5),
-            ("b", 2, 900, 2.5, 1.5),
-        )
-    ]
-    history(tmp_path, [(NAMES.part(0, "availability", row.node), codec.encode(row)) for row in rows])
-    (statement,) = [text for text in RECENT if "cluster_room" in text]
-    ((minute, *numbers),) = query(tmp_path, statement)
-    assert (minute.timestamp() * 1e6, numbers) == (minute_us, [2, 6.0, 2.0, 1])
-
-
-def test_the_dashboard_offers_the_twenty_questions_of_the_documentation() -> None:
-    assert len(QUESTIONS) >= 20
-    assert [saved for saved in SAVED if saved["group"] != "Recent"] == DOCUMENTED
+    assert ask(folder, result) == [(1, 2, 1, 0, 3), (0, 0, 0, 1, 1)]

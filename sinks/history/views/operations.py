@@ -20,15 +20,19 @@ SELECT minute, date, hour, count(*) AS nodes, sum(floor(available)) AS available
 FROM availability_1m GROUP BY ALL
 """
 
-# A machine is full from 97 % of its CPUs on, as for the estimator; 15 s without a report end an episode.
+# A machine is full from 97 % of its CPUs on, as for the estimator; a report of less ends an episode, and so do 15 s
+# without any. Only minutes with a full report are sorted: to sort a day of 1,000 nodes takes four times as long.
 _SATURATION_EPISODES = """
 CREATE VIEW saturation_episodes AS
-WITH full_rows AS (
+WITH reports AS (
     SELECT node, at_us, time, available, cpu_used,
-        (at_us - lag(at_us) OVER (PARTITION BY node ORDER BY at_us) < 15000000) IS NOT TRUE AS begins
-    FROM availability WHERE cpu_used >= 0.97
+        (lag(cpu_used >= 0.97) OVER by_node AND at_us - lag(at_us) OVER by_node < 15000000) IS NOT TRUE AS begins
+    FROM availability WHERE cpu_used IS NOT NULL AND (node, at_us // 60000000) IN (
+        SELECT (node, at_us // 60000000) FROM availability WHERE cpu_used >= 0.97
+    ) WINDOW by_node AS (PARTITION BY node ORDER BY at_us)
 ), numbered AS (
-    SELECT *, sum(begins::INTEGER) OVER (PARTITION BY node ORDER BY at_us) AS episode FROM full_rows
+    SELECT *, sum(begins::INTEGER) OVER (PARTITION BY node ORDER BY at_us) AS episode
+    FROM reports WHERE cpu_used >= 0.97
 )
 SELECT node, min(time) AS time, max(time) AS until, (max(at_us) - min(at_us)) / 1e6 AS seconds, count(*) AS reports,
     min(available) AS least_available, max(cpu_used) AS most_cpu_used

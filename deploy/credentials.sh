@@ -6,6 +6,15 @@
 set -eu
 keys=/credentials/keys
 umask 077
+case $PUBLISHED in
+  127.* | ::1 | "[::1]" | localhost) ;;
+  *)
+    [ "${PROTECTED:-}" = true ] || {
+      echo "SPAZIO_PUBLISH=$PUBLISHED needs deploy/published.yml in COMPOSE_FILE, one line of .env that names all files: without it extender and dashboard answer everybody" >&2
+      exit 1
+    }
+    ;;
+esac
 command -v openssl >/dev/null || { echo "the image has no openssl, which makes the certificates: choose another BASE_IMAGE" >&2; exit 1; }
 printf '%s\n' "$SPAZIO_SAMPLE_NODE" >/tmp/nodes
 spazio credentials --out "$keys" --nodes /tmp/nodes

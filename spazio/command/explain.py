@@ -2,7 +2,8 @@
 
 A file may hold several documents: Pods, workloads with a template of one (Deployment, StatefulSet, DaemonSet, Job,
 CronJob, ReplicaSet), and Lists of these; objects of other kinds are passed over.
-It evaluates all nodes that the cluster watch knows, or else all that report. It does not repeat the in-tree filters
+It evaluates all nodes that the cluster watch knows, or else all that report; it names those that report and are not
+in Kubernetes. It does not repeat the in-tree filters
 of kube-scheduler (taints, selectors, affinity).
 """
 
@@ -15,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -27,7 +29,7 @@ from sinks.extender import decision, pod
 from sinks.extender.candidate import Pod
 from sinks.extender.evaluator import Evaluator, Verdict
 from sinks.extender.feed.follow import Followed
-from sinks.extender.state.cluster_state import ClusterState
+from sinks.extender.state.cluster_state import FRESH, ClusterState
 from spazio import count, document
 from spazio.terminal import clean, latest
 
@@ -39,7 +41,7 @@ def run(settings: Settings, path: Path, *, json_output: bool) -> int:
     """Print a ranking for each pod; return 0, 1 if a pod has no feasible node or there is no cluster state, else 2."""
     try:
         pods = read(path)
-        verdicts = asyncio.run(_asked(settings, [each.pod for each in pods]))
+        verdicts, others = asyncio.run(_asked(settings, [each.pod for each in pods]))
     except latest.Unreachable as error:
         clean.complain(error)
         return 1
@@ -57,6 +59,8 @@ def run(settings: Settings, path: Path, *, json_output: bool) -> int:
                 console.print(f"This is the first of {each.replicas} replicas; each one leaves less room for the next.")
     if len(placements) > 1 and not json_output:
         console.print(f"{len(placements)} pods, each evaluated as if it came alone.")
+    if others and not json_output:
+        console.print(Text(clean.text(unranked(others))))
     return 0 if all(placement.feasible for placement in placements) else 1
 
 
@@ -160,8 +164,22 @@ def _mapping(thing: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return value or {}
 
 
-async def _asked(settings: Settings, pods: Sequence[Pod]) -> list[Verdict]:
+def unranked(names: Sequence[str]) -> str:
+    """Return the sentence on nodes that report and are not in Kubernetes.
+
+    >>> unranked(["vm"])
+    '1 node reports, is not in Kubernetes and was not ranked: vm'
+    """
+    shown = ", ".join(names[:_MOST_SHOWN]) + (", ..." if len(names) > _MOST_SHOWN else "")
+    verbs = ("reports", "is", "was") if len(names) == 1 else ("report", "are", "were")
+    return "{} {}, {} not in Kubernetes and {} not ranked: {}".format(count.of(len(names), "node"), *verbs, shown)
+
+
+async def _asked(settings: Settings, pods: Sequence[Pod]) -> tuple[list[Verdict], list[str]]:
     """Read the cluster state that the extender has, and evaluate each pod as if it came alone.
+
+    Returns:
+        The verdicts, and the nodes that report but are not evaluated, since Kubernetes does not have them.
 
     Raises:
         Unreachable: There is no cluster state.
@@ -184,7 +202,16 @@ async def _asked(settings: Settings, pods: Sequence[Pod]) -> list[Verdict]:
     if not names:
         raise latest.Unreachable(f"{settings.nats_shown} knows no node: it has neither reports nor facts")
     evaluator = Evaluator(settings.extender, cluster_state)
-    return [evaluator.evaluate(each, names, time.time_ns() // 1000) for each in pods]
+    now_us = time.time_ns() // 1000
+    return [evaluator.evaluate(each, names, now_us) for each in pods], reporting_beside(cluster_state, names, now_us)
+
+
+def reporting_beside(cluster_state: ClusterState, names: Sequence[str], now_us: int) -> list[str]:
+    """Return the nodes beside the given ones that report now."""
+    evaluated = {"", *names}
+    others = {name: row for row, name in enumerate(cluster_state.rows.names) if name not in evaluated}
+    states = cluster_state.states(np.fromiter(others.values(), np.intp), now_us)
+    return sorted(name for name, state in zip(others, states.tolist(), strict=True) if state == FRESH)
 
 
 def show(placement: Decision, console: Console) -> None:

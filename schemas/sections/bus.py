@@ -224,7 +224,7 @@ class Otlp(Section):
     endpoint: Annotated[str, AfterValidator(_collector_url)] = Field(
         "",
         description="Address of a collector that takes OTLP over HTTP, like http://127.0.0.1:4318. Every service "
-        "pushes what its /metrics shows. It needs `spazio[otlp]`. OpenTelemetry's environment variables, such as "
+        "pushes what its /metrics shows. It needs the extra `otlp`. OpenTelemetry's environment variables, such as "
         "OTEL_EXPORTER_OTLP_HEADERS, count. Empty: nothing is pushed.",
     )
     seconds: Seconds = Field(

@@ -240,7 +240,7 @@ class Forecast(Section):
         json_schema_extra=RELOAD,
         description="Forecast model that decides: smoothing, linear or holt; forecasts also contain the value of "
         "smoothing. The default weighs exponential smoothing, trends and the last value by how each has done on the "
-        "workload. linear is a straight line through the history, and holt needs spazio[forecast].",
+        "workload. linear is a straight line through the history, and holt needs the extra `forecast`.",
     )
     target: float = Field(
         0.8,

@@ -122,7 +122,9 @@ def _figure() -> Callable[..., Any]:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise RuntimeError("plots need matplotlib, which is not installed: pip install 'spazio[plots]'") from error
+        raise RuntimeError(
+            "plots need matplotlib, which is not installed: pip install '.[plots]' in a checkout"
+        ) from error
     return Figure
 
 

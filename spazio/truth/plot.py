@@ -13,7 +13,8 @@ try:
     from matplotlib.figure import Figure
 except ImportError as error:
     raise RuntimeError(
-        "plots need matplotlib, which is not installed: pip install 'spazio[plots]', or leave them out with --no-plots"
+        "plots need matplotlib, which is not installed: pip install '.[plots]' in a checkout, "
+        "or leave them out with --no-plots"
     ) from error
 
 _COLUMNS = 5

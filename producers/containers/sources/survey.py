@@ -127,5 +127,5 @@ def _socket(path: Path) -> tuple[State, str]:
 def _grpc(path: Path) -> tuple[State, str]:
     state, finding = _socket(path)
     if state == "usable" and util.find_spec("grpc") is None:
-        return "refused", "grpcio is not installed: pip install 'spazio[containerd]'"
+        return "refused", "grpcio is not installed: pip install '.[containerd]' in a checkout"
     return state, finding

@@ -9,7 +9,7 @@ from typing import Any
 
 _LONGEST_MESSAGE = 64 << 20
 _OPTIONS = (("grpc.max_receive_message_length", _LONGEST_MESSAGE), ("grpc.enable_http_proxy", 0))
-_SHORTAGE = "grpcio is not installed: pip install 'spazio[containerd]'"
+_SHORTAGE = "grpcio is not installed: pip install '.[containerd]' in a checkout"
 
 
 class Daemon:

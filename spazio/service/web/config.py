@@ -89,7 +89,7 @@ def package(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ImportError:
         raise SettingsError(
-            [f"http config-file: the Python package {name} is needed for it: pip install 'spazio[web]'"]
+            [f"http config-file: the Python package {name} is needed for it: pip install '.[web]' in a checkout"]
         ) from None
 
 

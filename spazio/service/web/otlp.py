@@ -173,5 +173,5 @@ def _packages() -> tuple[Any, Any]:
         return _Sdk(), importlib.import_module("opentelemetry.exporter.otlp.proto.http.metric_exporter")
     except ImportError:
         raise SettingsError(
-            ["otlp endpoint: the OpenTelemetry exporter is needed for it: pip install 'spazio[otlp]'"]
+            ["otlp endpoint: the OpenTelemetry exporter is needed for it: pip install '.[otlp]' in a checkout"]
         ) from None

@@ -149,7 +149,7 @@ def test_without_the_package_one_sentence_says_what_to_install(monkeypatch: pyte
         raise ImportError
 
     monkeypatch.setattr(importlib, "import_module", absent)
-    with pytest.raises(SettingsError, match=r"pip install 'spazio\[otlp\]'"):
+    with pytest.raises(SettingsError, match=r"pip install '\.\[otlp\]'"):
         otlp.Push(Otlp(endpoint="http://127.0.0.1:4318"), {}, Health(), lambda *_: None)
 
 

@@ -48,6 +48,11 @@ def names(tree: ast.AST) -> Iterator[str]:
             yield f"{node.attr.strip('_')}="
 
 
+def test_extras_are_installed_from_a_checkout() -> None:
+    """No index of packages has spazio, so anybody can register a package of that name there."""
+    assert [name for name, text in texts() if "spazio[" in text and name != "pyproject.toml"] == []
+
+
 @pytest.mark.slow
 def test_names_are_the_fields_words() -> None:
     unclear = {

@@ -77,7 +77,7 @@ def test_a_base_install_names_all_extras_of_a_command(
     written = capsys.readouterr()
     assert written.out == ""
     assert written.err.startswith(f"spazio: {command} needs the package typer (extra")
-    assert f"pip install 'spazio[{','.join(extra.COMMANDS[command])}]'" in written.err
+    assert f"pip install '.[{','.join(extra.COMMANDS[command])}]'" in written.err
     assert len(written.err.splitlines()) == 1
 
 
@@ -90,7 +90,7 @@ def test_a_base_install_helps(
     assert __main__.main() == 0
     written = capsys.readouterr()
     assert "`spazio agent --help`" in written.out
-    assert "pip install 'spazio[cli]'" in written.out
+    assert "pip install '.[cli]' in a checkout" in written.out
     assert written.err == ""
 
 
@@ -128,4 +128,4 @@ def test_the_extras_of_a_command_are_enough_and_each_is_needed(extras: tuple[str
         for command, (status, written) in bare.answers(rest, commands).items():
             assert (status, len(written.splitlines())) == (2, 1), (command, written)
             assert f"spazio: {command} needs the package " in written
-            assert missing in written.rpartition("pip install '.[")[2].rstrip("]'\n").split(",")
+            assert missing in written.rpartition("pip install '.[")[2].partition("]")[0].split(",")

@@ -184,7 +184,7 @@ def test_a_model_that_is_not_there_is_reported_in_one_sentence(monkeypatch: pyte
     assert model.available() == ("smoothing", "linear")
     assert model.missing("linear") is None
     assert model.missing("holt") == (
-        "forecast model holt needs statsmodels, which is not installed (pip install 'spazio[forecast]'); "
+        "forecast model holt needs statsmodels, which is not installed (pip install '.[forecast]' in a checkout); "
         "smoothing is used"
     )
 

@@ -113,7 +113,7 @@ def test_containerd_without_grpcio_is_refused_with_what_to_install(host: Path, m
     monkeypatch.setattr(util, "find_spec", lambda _: None)
     candidate = survey.explain(given(host))[-1]
     assert (candidate.name, candidate.state) == ("containerd", "refused")
-    assert candidate.remedy == "pip install 'spazio[containerd]'"
+    assert candidate.remedy == "pip install '.[containerd]' in a checkout"
 
 
 def test_the_sources_to_run_are_those_of_the_settings(tmp_path: Path) -> None:

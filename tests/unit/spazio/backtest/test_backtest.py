@@ -263,7 +263,7 @@ def test_too_few_machines_for_two_nodes_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_plots_are_drawn(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install 'spazio[plots]'")
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install '.[plots]'")
     settings: dict[str, Any] = {"machines": 5, "draws": 1, "progress": lambda _: None}
     backtest.run(saved(recording(10), tmp_path), tmp_path / "out", **settings)
     for name in ("frontier.png", "calibration.png"):
@@ -274,7 +274,7 @@ def test_without_matplotlib_it_says_how_to_install_it_before_any_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(RuntimeError, match=r"pip install 'spazio\[plots\]'"):
+    with pytest.raises(RuntimeError, match=r"pip install '\.\[plots\]'"):
         plot.check()
     with pytest.raises(RuntimeError, match="matplotlib"):
         backtest.run(tmp_path / "absent.parquet", tmp_path / "out")

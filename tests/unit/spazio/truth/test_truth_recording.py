@@ -67,7 +67,7 @@ def test_a_recording_of_an_earlier_version_is_read_unless_only_its_steps_are_lef
 def test_a_recording_without_a_number_to_compare_is_reported_without_a_plot(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install 'spazio[plots]'")
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install '.[plots]'")
     record(tmp_path)
     settings = all_settings.load({}, environ={})
     assert truth.run(settings, tmp_path, quick=False, only=(), again=True, plots=True) == 0

@@ -111,6 +111,18 @@ def test_the_saved_question_about_the_cluster_adds_up_nodes_whose_seq_differs(tm
     assert (minute.timestamp() * 1e6, numbers) == (minute_us, [2, 6.0, 2.0, 1])
 
 
+def test_the_share_in_churn_is_one_of_time_although_reports_come_more_often_in_churn(tmp_path: Path) -> None:
+    """Four seconds of 17: a report holds until the next one, and for five seconds at most."""
+    seconds = [(0, True), (1, True), (2, True), (3, True), (4, False), (7, False), (67, False)]
+    rows = [
+        report("a", INPUTS_US + second * 1_000_000, 3.0).model_copy(update={"churn": churn})
+        for second, churn in seconds
+    ]
+    record(tmp_path, [(NAMES.part(0, "availability", row.node), row) for row in rows])
+    (statement,) = [text for text in QUESTIONS if "churn::" in text]
+    assert ask(tmp_path, statement) == [("a", pytest.approx(4 / 17))]
+
+
 def test_the_dashboard_offers_the_twenty_questions_of_the_documentation() -> None:
     assert len(QUESTIONS) >= 20
     assert [saved for saved in SAVED if saved["group"] != "Recent"] == DOCUMENTED

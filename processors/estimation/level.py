@@ -103,7 +103,8 @@ def quotient(over: Array, under: Array) -> Array:
 
 def correlated(product: Array, variance: Array) -> Array:
     """Return by how much neighbouring deviations' likeness widens the variance of a mean: (1 + r) / (1 - r)."""
-    ratio = np.divide(product, variance, out=np.zeros_like(variance), where=variance > 0)
+    with np.errstate(over="ignore"):  # after days without noise both are next to nothing, and so is what they widen
+        ratio = np.divide(product, variance, out=np.zeros_like(variance), where=variance > 0)
     correlation = np.clip(ratio, 0.0, _MOST_CORRELATED)
     widened: Array = (1 + correlation) / (1 - correlation)
     return widened

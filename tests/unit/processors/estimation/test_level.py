@@ -1,5 +1,7 @@
 """A level among noise: averaged while it holds, followed at once when it has moved, and as unsure as it is."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -74,6 +76,11 @@ def test_what_is_held_or_missing_changes_nothing_but_the_first_value_counts() ->
         again = level.update(first, value, ONE, hold, slow=10.0)
         for before, after in zip(first, again, strict=True):
             np.testing.assert_array_equal(before, after)
+
+
+def test_noise_that_has_faded_to_next_to_nothing_warns_of_nothing() -> None:
+    with warnings.catch_warnings(action="error"):
+        assert level.correlated(np.array([1e-5]), np.array([5e-324])).tolist() == pytest.approx([19.0])
 
 
 def test_each_node_is_followed_alone() -> None:

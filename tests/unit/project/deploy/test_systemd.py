@@ -14,7 +14,8 @@ from spazio import cli, sink
 from spazio.service.composition import machine
 from tests.support.project import documents
 
-UNITS = sorted((Path(__file__).parents[4] / "deploy" / "systemd").glob("*.service"))
+FOLDER = Path(__file__).parents[4] / "deploy" / "systemd"
+UNITS = sorted(FOLDER.glob("*.service"))
 BY_NAME = pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
 ANALYZE = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 EXPOSURE = 20  # tenths; 100 is a service without any limits, and 50 is what systemd calls medium
@@ -50,7 +51,7 @@ def test_each_unit_starts_a_command_and_names_settings_that_there_are() -> None:
         f"SPAZIO_{all_settings.option_name(section, field).upper()}".replace("-", "_")
         for section, field, _ in all_settings.options()
     }
-    assert len(UNITS) == 4
+    assert len(UNITS) == 5
     for unit in UNITS:
         text = unit.read_text()
         (command,) = re.findall(r"^ExecStart=/opt/spazio/bin/spazio (.+)$", text, re.MULTILINE)
@@ -72,7 +73,7 @@ def test_units_of_one_machine_have_ports_that_differ_and_are_those_of_up() -> No
     own = ports()
     assert len(set(own.values())) == len(own)
     sinks = {f"spazio-sink@{command.callback.__name__}" for command in sink.app.registered_commands if command.callback}
-    assert own.keys() == sinks | {"spazio-agent", "spazio-process"}
+    assert own.keys() == sinks | {"spazio-agent", "spazio-process", "spazio-watch"}
     first = all_settings.Settings().http.port
     for name in (service.name for service in machine.SERVICES if not service.simulates):
         unit = f"spazio-sink@{name}" if name in machine.SINKS else f"spazio-{name}"
@@ -80,12 +81,12 @@ def test_units_of_one_machine_have_ports_that_differ_and_are_those_of_up() -> No
 
 
 def test_the_readme_has_the_port_and_the_credential_of_each_unit() -> None:
-    page = (UNITS[0].parent / "README.md").read_text()
+    page = (FOLDER / "README.md").read_text()
     rows = re.findall(r"^\| `(\S+)` \| (?:`(\S+)`|none) \| (\d+)", page, re.MULTILINE)
     assert {unit: int(port) for unit, _, port in rows if unit != "spazio"} == ports()
     for unit, credential, _ in rows:
         template, _, name = unit.partition("@")
-        text = (UNITS[0].parent / f"{template}@.service" if name else UNITS[0].parent / f"{unit}.service").read_text()
+        text = (FOLDER / (f"{template}@.service" if name else f"{unit}.service")).read_text()
         loaded = re.findall(r"^LoadCredential=nats.creds:/etc/spazio/(\S+)$", text.replace("%i", name), re.MULTILINE)
         assert loaded == [credential] * bool(credential)
     roles = {f"{each.name}.creds" for each in role.ROLES}
@@ -93,7 +94,7 @@ def test_the_readme_has_the_port_and_the_credential_of_each_unit() -> None:
 
 
 def test_every_unit_that_the_readme_starts_has_its_credential_copied_before() -> None:
-    page = (UNITS[0].parent / "README.md").read_text()
+    page = (FOLDER / "README.md").read_text()
     copied: set[str] = set()
     for line in (line for block in documents.blocks(page) for line in block.text.splitlines()):
         copied |= set(re.findall(r"credentials/roles/(\w+\.creds)", line))
@@ -101,4 +102,11 @@ def test_every_unit_that_the_readme_starts_has_its_credential_copied_before() ->
             copied.add(match[1])
         for unit in re.findall(r"spazio-(?:sink@)?(\w+)", line) if line.startswith("systemctl enable") else ():
             assert {"agent": "nats"}.get(unit, unit) + ".creds" in copied, line
-    assert copied == {"nats.creds", *(f"{name}.creds" for name in ("process", "cache", "history", "metrics"))}
+    roles = ("process", "cache", "history", "metrics", "watch", "extender")
+    assert copied == {"nats.creds", *(f"{name}.creds" for name in roles)}
+
+
+def test_the_readme_copies_the_kubeconfig_that_the_watch_loads() -> None:
+    unit = (FOLDER / "spazio-watch.service").read_text()
+    (loaded,) = re.findall(r"^LoadCredential=kubeconfig:(\S+)$", unit, re.MULTILINE)
+    assert re.search(rf"^cp \S+ {loaded}$", (FOLDER / "README.md").read_text(), re.MULTILINE)

@@ -120,8 +120,11 @@ def update(state: State, label: NDArray[np.int64], more: Array, new: Array, firs
 
 def run_before(state: State, node: int, slot: int, pods: float) -> None:
     """Count pods of a slot as old starts, in place: they ran before it was given to their class."""
+    started, recent = state.started[node].sum(), state.recent[node].sum()
+    # Where all starts are older than those of a first block are taken for, these are as old as the others.
+    weight = min(_OLD, recent / started) if started > 0 else _OLD
     state.started[node, slot] += pods
-    state.recent[node, slot] += pods * _OLD
+    state.recent[node, slot] += pods * weight
 
 
 def weights(started: Array, recent: Array, pods: Array, repeats: Array, transitions: Array) -> Array:

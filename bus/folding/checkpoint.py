@@ -9,8 +9,6 @@ a second writer; and they leave chunks behind when they are interrupted.
 
 import asyncio
 import base64
-import contextlib
-import hashlib
 import json
 import logging
 from collections.abc import Awaitable, Callable
@@ -21,17 +19,17 @@ from typing import Any, NamedTuple
 import nats.errors
 from nats.aio.client import Client
 from nats.js import api
-from nats.js.errors import APIError, NotFoundError
+from nats.js.errors import APIError
 
+from bus import stream
 from bus.api import WRONG_LAST_SEQUENCE
+from bus.folding.chunks import Chunks
 from bus.publishing import batch
 
 log = logging.getLogger(__name__)
 
 VERSION = 1
 _SEPARATOR = b"\n"
-_CHUNK_BYTES = 512 << 10
-_DIGEST = "SHA-256="
 _READ_SECONDS = 10.0
 
 
@@ -96,9 +94,12 @@ class Store:
             timeout_seconds: Time limit for each request to the server.
         """
         self._client, self._js = client, client.jetstream(timeout=timeout_seconds)
+        self._timeout = timeout_seconds
         self._bucket, self._stream = bucket, f"OBJ_{bucket}"
+        self._chunks = Chunks(client, bucket, timeout_seconds=timeout_seconds)
         self._turn: dict[str, int] = {}
         self._entries: dict[str, _Entry] = {}
+        self._swept = set[str]()  # objects whose last write was complete, so that it has left no chunks
 
     async def save(self, name: str, checkpoint: Checkpoint) -> None:
         """Write a checkpoint over the older of the two under this name.
@@ -152,9 +153,6 @@ class Store:
                 return checkpoint
         return None
 
-    def _chunks(self, identity: str) -> str:
-        return f"$O.{self._bucket}.C.{identity}"
-
     def _description(self, name: str) -> str:
         return f"$O.{self._bucket}.M.{base64.urlsafe_b64encode(name.encode()).decode()}"
 
@@ -169,27 +167,19 @@ class Store:
             info = json.loads(stored.payload) if stored.sequence else {}
         except ValueError:
             info = {}
+        self._swept.discard(name)
         entry = self._entries[name] = _Entry(stored.sequence, info if isinstance(info, dict) else {})
         return entry
 
     async def _write(self, name: str, data: bytes) -> None:
         previous = self._entries.pop(name, None) or await self._look_up(name)
-        # The object's name is part of the subject of its chunks, so that the next writer purges those of a dead writer.
+        if name not in self._swept:
+            await self._sweep(name, previous)
+        self._swept.discard(name)
         identity = f"{name}.{self._client.new_inbox().rpartition('.')[2]}"
-        size = min(_CHUNK_BYTES, self._client.max_payload)
-        first, digest = await asyncio.gather(
-            self._write_chunks(self._chunks(identity), data, size), asyncio.to_thread(hashlib.sha256, data)
-        )
-        info = {
-            "name": name,
-            "options": {"max_chunk_size": size},
-            "bucket": self._bucket,
-            "nuid": identity,
-            "size": len(data),
-            "mtime": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
-            "chunks": -(-len(data) // size),
-            "digest": _DIGEST + base64.urlsafe_b64encode(digest.digest()).decode(),
-        }
+        first, content = await self._chunks.write(identity, data)
+        now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        info = {"name": name, "bucket": self._bucket, "mtime": now, **content}
         headers = {
             api.Header.ROLLUP.value: "sub",
             api.Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value: str(previous.sequence),
@@ -197,28 +187,31 @@ class Store:
         try:
             answer = await self._js.publish(self._description(name), json.dumps(info).encode(), headers=headers)
         except APIError as error:
+            await self._chunks.purge(identity)
             if error.err_code not in WRONG_LAST_SEQUENCE:
                 raise
-            await self._js.purge_stream(self._stream, subject=self._chunks(identity))
             raise Overtaken(f"checkpoint {name} was written by another writer") from error
         self._entries[name] = _Entry(answer.seq, info)
-        await self._js.purge_stream(self._stream, subject=self._chunks(f"{name}.*"), seq=first)
+        await self._chunks.purge(f"{name}.*", before=first)
         if previous.identity and not previous.identity.startswith(f"{name}."):
-            await self._js.purge_stream(self._stream, subject=self._chunks(previous.identity))
+            await self._chunks.purge(previous.identity)
+        self._swept.add(name)
 
-    async def _write_chunks(self, subject: str, data: bytes, size: int) -> int:
-        """Store chunks and return the first one's sequence.
-
-        Chunks are sent one after the other. The client copies again and again what a socket does not take at once, so
-        sending several concurrently costs twice the work and saves no time.
+    async def _sweep(self, name: str, previous: _Entry) -> None:
+        """Remove chunks that interrupted writes have left; a full bucket takes no write that would purge them.
 
         Raises:
-            nats.errors.Error: A chunk was not stored; also TimeoutError.
+            Overtaken: The description is another one at the bucket's leader.
+            nats.errors.Error: The server did not answer; also TimeoutError.
         """
-        sequences = [
-            (await self._js.publish(subject, data[start : start + size])).seq for start in range(0, len(data), size)
-        ]
-        return sequences[0]
+        left = await self._chunks.identities(f"{name}.*") - {previous.identity}
+        if not left:
+            return
+        newest = await stream.newest(self._client, self._stream, self._description(name), self._timeout)
+        if newest.sequence != previous.sequence:
+            raise Overtaken(f"checkpoint {name} was written by another writer")
+        for identity in left:
+            await self._chunks.purge(identity)
 
     async def _read(self, name: str) -> Checkpoint | None:
         try:
@@ -226,41 +219,10 @@ class Store:
                 entry = await self._look_up(name)
                 if not entry.sequence or entry.info.get("deleted"):
                     return None
-                return _parse(await self._read_chunks(entry))
+                return _parse(await self._chunks.read(entry.info))
         except (ValueError, TypeError, KeyError) as error:
             log.warning("checkpoint.set_aside", extra={"checkpoint": name, "reason": str(error)})
             return None
-
-    async def _read_chunks(self, entry: _Entry) -> bytes:
-        """Return an object's bytes.
-
-        Chunks are requested one by one. A consumer would first have to be created, which takes a cluster longer than
-        everything else here, especially while replicas take over many tasks at once.
-
-        Raises:
-            ValueError: They are not the bytes that were written.
-            KeyError: The description lacks a field; also TypeError.
-        """
-        wanted, pieces, size, sequence = int(entry.info["size"]), list[bytes](), 0, 0
-        while size < wanted:
-            chunk = await self._next_chunk(self._chunks(entry.identity), sequence + 1)
-            if chunk is None:
-                raise ValueError(f"has {size} bytes of {wanted}")
-            piece, sequence = chunk.data or b"", chunk.seq or sequence + 1
-            pieces.append(piece)
-            size += len(piece)
-        data = b"".join(pieces)
-        digest = base64.urlsafe_b64encode((await asyncio.to_thread(hashlib.sha256, data)).digest()).decode()
-        if entry.info["digest"] != _DIGEST + digest:
-            raise ValueError("does not have the digest it was written with")
-        return data
-
-    async def _next_chunk(self, subject: str, sequence: int) -> api.RawStreamMsg | None:
-        """Return the first chunk from a sequence on. Any server may answer; if it has none, the leader is asked."""
-        for direct in (True, False):
-            with contextlib.suppress(NotFoundError):
-                return await self._js.get_msg(self._stream, sequence, subject, direct=direct, next=True)
-        return None
 
 
 def _parse(data: bytes) -> Checkpoint:

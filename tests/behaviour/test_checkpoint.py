@@ -1,6 +1,7 @@
 """Checkpoints: the newest sound one is found, whatever happened while it was written."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -8,8 +9,10 @@ from dataclasses import replace
 import nats.errors
 import pytest
 from nats.aio.client import Client
+from nats.js.errors import ServiceUnavailableError
 
 from bus import stream
+from bus.api import FULL
 from bus.folding import checkpoint
 from bus.folding.checkpoint import Checkpoint, Overtaken, Store
 from schemas import settings as all_settings
@@ -121,6 +124,54 @@ async def test_a_write_that_is_cut_short_harms_nothing_and_leaves_nothing_for_lo
         await heir.save("0", Checkpoint("s", 3, LARGE))
         assert not [subject for subject in await subjects(other) if "DEAD" in subject]
         assert await store(other).load("0", "s") == Checkpoint("s", 3, LARGE)
+
+
+@pytest.fixture
+async def small(bus: Bus) -> AsyncIterator[Client]:
+    """A connection to a server whose bucket has room for two large states, and not for three."""
+    async with bus.connect() as connected:
+        await stream.ensure(connected, all_settings.load({"nats_checkpoints_max_bytes": "3300000"}, environ={}))
+        yield connected
+
+
+async def test_a_write_that_a_full_bucket_refuses_leaves_nothing(small: Client) -> None:
+    mine = store(small)
+    for sequence in (1, 2):
+        await mine.save("0", Checkpoint("s", sequence, LARGE))
+    before = await subjects(small)
+    for _ in range(3):
+        with pytest.raises(nats.errors.Error, match=FULL):
+            await mine.save("0", Checkpoint("s", 3, LARGE))
+        assert await subjects(small) == before
+    await mine.save("0", Checkpoint("s", 4, b"a state that fits"))
+    assert await store(small).load("0", "s") == Checkpoint("s", 4, b"a state that fits")
+
+
+async def test_a_bucket_that_interrupted_writes_have_filled_takes_the_next_one(small: Client) -> None:
+    mine = store(small)
+    for sequence in (1, 2):
+        await mine.save("0", Checkpoint("s", sequence, b"state"))
+    with contextlib.suppress(ServiceUnavailableError):  # until it is full
+        for number in range(100):
+            await small.jetstream().publish(f"$O.{BUCKET}.C.0.0.DEAD{number}", LARGE[:50_000])
+    assert len(await subjects(small)) > 50
+    heir = store(small)
+    for sequence in (3, 4):
+        await heir.load("0", "s")
+        await heir.save("0", Checkpoint("s", sequence, LARGE))
+        assert await store(small).load("0", "s") == Checkpoint("s", sequence, LARGE)
+    assert not [subject for subject in await subjects(small) if "DEAD" in subject]
+
+
+async def test_the_first_write_of_a_late_writer_removes_nothing_of_another_one(client: Client) -> None:
+    owner, zombie = store(client), store(client)
+    for sequence in (1, 2):
+        await owner.save("0", Checkpoint("s", sequence, b"state"))
+    await zombie.load("0", "s")
+    await owner.save("0", Checkpoint("s", 9, b"nine"))
+    with pytest.raises(Overtaken):
+        await zombie.save("0", Checkpoint("s", 3, b"three"))
+    assert await store(client).load("0", "s") == Checkpoint("s", 9, b"nine")
 
 
 async def test_of_two_writers_the_one_that_is_late_learns_it(client: Client) -> None:

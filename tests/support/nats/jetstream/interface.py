@@ -118,7 +118,7 @@ class Interface:
             raise Refused(400, 10065, "subjects overlap with an existing stream")
 
     def _stream_info(self, arguments: list[str], request: dict[str, Any]) -> dict[str, Any]:
-        return self._stream(arguments[0]).info(subjects=bool(request.get("subjects_filter")))
+        return self._stream(arguments[0]).info(request.get("subjects_filter") or "")
 
     def _delete_stream(self, arguments: list[str], _: dict[str, Any]) -> dict[str, Any]:
         for consumer in self._stream(arguments[0]).consumers.values():

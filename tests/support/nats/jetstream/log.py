@@ -48,7 +48,11 @@ class Log:
     @property
     def counts(self) -> dict[str, int]:
         """Number of messages by subject."""
-        return {subject: len(numbers) for subject, numbers in self._subjects.items()}
+        return self.counted(">")
+
+    def counted(self, pattern: str) -> dict[str, int]:
+        """Return the number of messages of each matching subject."""
+        return {subject: len(numbers) for subject, numbers in self._matching(pattern)}
 
     def append(self, subject: str, headers: bytes, data: bytes, lifetime_seconds: int) -> Stored:
         """Store a message behind all others."""

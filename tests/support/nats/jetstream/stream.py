@@ -117,8 +117,8 @@ class Stream:
             if consumer.config.get("mem_storage"):
                 del self.consumers[name]
 
-    def info(self, *, subjects: bool = False) -> dict[str, Any]:
-        """Return what the server tells of a stream."""
+    def info(self, subjects: str = "") -> dict[str, Any]:
+        """Return what the server tells of a stream, and the counts of matching subjects, if some are asked for."""
         self.log.expire()
         first = self.log.get(self.log.first)
         state: dict[str, Any] = {
@@ -132,7 +132,7 @@ class Stream:
             "consumer_count": len(self.consumers),
         }
         if subjects:
-            state["subjects"] = self.log.counts
+            state["subjects"] = self.log.counted(subjects)
         return {
             "config": self.config,
             "created": instant(self.created_ns),

@@ -30,7 +30,6 @@ log = logging.getLogger(__name__)
 
 VERSION = 1
 _SEPARATOR = b"\n"
-_READ_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +127,9 @@ class Store:
     async def load(self, name: str, stream: str, usable: Usable | None = None) -> Checkpoint | None:
         """Return the newest valid checkpoint of `stream`, or None.
 
+        The older one is read only if the newer cannot be used. Each request has a time limit, and all of them together
+        have none: over a slow link a large state takes long, and what could be written can be read.
+
         Args:
             name: One subject token.
             stream: Identity of the input stream.
@@ -136,19 +138,16 @@ class Store:
         Raises:
             nats.errors.Error: The server did not answer, so it is unknown whether there is one. Also TimeoutError.
         """
-        valid: list[tuple[int, Checkpoint]] = []
-        both = await asyncio.gather(self._read(f"{name}.0"), self._read(f"{name}.1"))
-        for turn, checkpoint in enumerate(both):
+        entries = await asyncio.gather(self._look_up(f"{name}.0"), self._look_up(f"{name}.1"))
+        for turn in sorted((0, 1), key=lambda each: -entries[each].sequence):
+            checkpoint = await self._read(f"{name}.{turn}", entries[turn])
             if checkpoint is None:
                 continue
             if checkpoint.stream != stream:
                 log.info(
                     "checkpoint.ignored", extra={"checkpoint": f"{name}.{turn}", "reason": "it is of another stream"}
                 )
-            else:
-                valid.append((turn, checkpoint))
-        for turn, checkpoint in sorted(valid, key=lambda each: -each[1].sequence):
-            if usable is None or await usable(checkpoint):
+            elif usable is None or await usable(checkpoint):
                 self._turn[name] = 1 - turn
                 return checkpoint
         return None
@@ -213,13 +212,11 @@ class Store:
         for identity in left:
             await self._chunks.purge(identity)
 
-    async def _read(self, name: str) -> Checkpoint | None:
+    async def _read(self, name: str, entry: _Entry) -> Checkpoint | None:
+        if not entry.sequence or entry.info.get("deleted"):
+            return None
         try:
-            async with asyncio.timeout(_READ_SECONDS):
-                entry = await self._look_up(name)
-                if not entry.sequence or entry.info.get("deleted"):
-                    return None
-                return _parse(await self._chunks.read(entry.info))
+            return _parse(await self._chunks.read(entry.info))
         except (ValueError, TypeError, KeyError) as error:
             log.warning("checkpoint.set_aside", extra={"checkpoint": name, "reason": str(error)})
             return None

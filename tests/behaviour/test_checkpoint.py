@@ -210,6 +210,15 @@ async def test_what_the_clients_own_calls_have_written_is_read_and_replaced(clie
     assert sum(subject.startswith(f"$O.{BUCKET}.C.0.") for subject in listed) == 2
 
 
+async def test_the_older_one_is_not_read_while_the_newer_can_be_used(client: Client) -> None:
+    mine = store(client)
+    for sequence in (1, 2):
+        await mine.save("0", Checkpoint("s", sequence, LARGE))
+    before = client.stats["in_bytes"]
+    assert await store(client).load("0", "s") == Checkpoint("s", 2, LARGE)
+    assert client.stats["in_bytes"] - before < 1.5 * len(LARGE)
+
+
 async def test_other_programs_can_read_it(nats_server: NatsServer) -> None:
     async with Real(nats_server).connect() as client:
         await stream.ensure(client, SETTINGS)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from schemas import channel, request
 from schemas.channel import AGENT_KINDS, CHANNELS, TELEMETRY_KINDS, Store
-from schemas.subject import Names, token
+from schemas.subject import Names, description, token
 
 NODE = "node"
 REGION = "region"
@@ -134,6 +134,12 @@ def _objects(names: Names) -> str:
     return f"$O.{names.checkpoints}.>"
 
 
+def _checkpoints_of(names: Names, name: str) -> tuple[str, ...]:
+    """Return the subjects of the two objects that hold the checkpoints of a name."""
+    descriptions = (description(names.checkpoints, f"{name}.{turn}") for turn in (0, 1))
+    return (f"$O.{names.checkpoints}.C.{name}.>", *descriptions)
+
+
 def _dead(names: Names) -> str:
     return names.of("dead", ">")
 
@@ -196,7 +202,7 @@ def _watch(names: Names) -> Grant:
     requests = (*request.reading(names, stores), *request.api(f"STREAM.PURGE.{kept}"))
     facts = tuple(names.of(kind, "*") for kind in ("nodefacts", "podfacts"))
     buckets = (_bucket(names, channel.NODES), _bucket(names, channel.PODS))
-    return Grant((*facts, *buckets, _objects(names), _dead(names), *requests), (_inbox("watch"),))
+    return Grant((*facts, *buckets, *_checkpoints_of(names, "watch"), _dead(names), *requests), (_inbox("watch"),))
 
 
 def _govern(names: Names) -> Grant:

@@ -4,6 +4,7 @@ NATS splits subjects at dots, while a Kubernetes node name may hold dots; so a d
 byte outside `[A-Za-z0-9-]` as `=XX`. The code reverses, also for a machine called `my_host`.
 """
 
+import base64
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -171,6 +172,15 @@ class Names:
     def checkpoints(self) -> str:
         """Object store of processor state."""
         return self.store("CHECKPOINTS")
+
+
+def description(bucket: str, name: str) -> str:
+    """Return the subject of the description of an object in an object store.
+
+    >>> description("CHECKPOINTS", "watch.0")
+    '$O.CHECKPOINTS.M.d2F0Y2guMA=='
+    """
+    return f"$O.{bucket}.M.{base64.urlsafe_b64encode(name.encode()).decode()}"
 
 
 @lru_cache(_NAMES_REMEMBERED)

@@ -8,7 +8,6 @@ a second writer; and they leave chunks behind when they are interrupted.
 """
 
 import asyncio
-import base64
 import json
 import logging
 from collections.abc import Awaitable, Callable
@@ -25,6 +24,7 @@ from bus import stream
 from bus.api import WRONG_LAST_SEQUENCE
 from bus.folding.chunks import Chunks
 from bus.publishing import batch
+from schemas import subject
 
 log = logging.getLogger(__name__)
 
@@ -152,16 +152,13 @@ class Store:
                 return checkpoint
         return None
 
-    def _description(self, name: str) -> str:
-        return f"$O.{self._bucket}.M.{base64.urlsafe_b64encode(name.encode()).decode()}"
-
     async def _look_up(self, name: str) -> _Entry:
         """Return the description of an object from the bucket; an invalid one counts as empty.
 
         Raises:
             nats.errors.Error: The server did not answer; also TimeoutError.
         """
-        stored = await batch.last(self._client, self._stream, self._description(name))
+        stored = await batch.last(self._client, self._stream, subject.description(self._bucket, name))
         try:
             info = json.loads(stored.payload) if stored.sequence else {}
         except ValueError:
@@ -184,7 +181,9 @@ class Store:
             api.Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value: str(previous.sequence),
         }
         try:
-            answer = await self._js.publish(self._description(name), json.dumps(info).encode(), headers=headers)
+            answer = await self._js.publish(
+                subject.description(self._bucket, name), json.dumps(info).encode(), headers=headers
+            )
         except APIError as error:
             await self._chunks.purge(identity)
             if error.err_code not in WRONG_LAST_SEQUENCE:
@@ -206,7 +205,7 @@ class Store:
         left = await self._chunks.identities(f"{name}.*") - {previous.identity}
         if not left:
             return
-        newest = await stream.newest(self._client, self._stream, self._description(name), self._timeout)
+        newest = await stream.newest(self._client, self._stream, subject.description(self._bucket, name), self._timeout)
         if newest.sequence != previous.sequence:
             raise Overtaken(f"checkpoint {name} was written by another writer")
         for identity in left:

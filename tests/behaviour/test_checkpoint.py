@@ -16,7 +16,7 @@ from bus.api import FULL
 from bus.folding import checkpoint
 from bus.folding.checkpoint import Checkpoint, Overtaken, Store
 from schemas import settings as all_settings
-from schemas.subject import Names
+from schemas.subject import Names, description
 from tests.behaviour.conftest import Bus, Real
 from tests.conftest import NatsServer
 from tests.support.server.raw import Answer, api
@@ -94,7 +94,7 @@ async def test_a_description_that_is_none_hides_nothing_but_itself(client: Clien
     mine = store(client)
     for sequence in (1, 2):
         await mine.save("0", Checkpoint("s", sequence, b"state"))
-    await client.jetstream().publish(mine._description("0.1"), garbage, headers={"Nats-Rollup": "sub"})
+    await client.jetstream().publish(description(BUCKET, "0.1"), garbage, headers={"Nats-Rollup": "sub"})
     heir = store(client)
     assert await heir.load("0", "s") == Checkpoint("s", 1, b"state")
     await heir.save("0", Checkpoint("s", 3, b"new"))

@@ -21,7 +21,12 @@ OTHERS = [
     *("$SYS.REQ.SERVER.PING", "$SYS.REQ.ACCOUNT.A.CLAIMS.UPDATE", "$SYS.REQ.CLAIMS.UPDATE", "$SYS.REQ.USER.INFO"),
     *("$SRV.PING", "$SRV.STATS.spazio", "spazio.process.x", "other.subject", "spazio", "spazio.cache.cursor"),
     *("_INBOX.x", *(f"_INBOX_{name}.x" for name in ROLES), "_INBOX_node.n1.x", "_INBOX_node.n2.x"),
-    *("$O.SPAZIO_CHECKPOINTS.M.x", "$O.SPAZIO_CHECKPOINTS.C.x", "spazio.part.0.samples.n1"),
+    *(
+        "$O.SPAZIO_CHECKPOINTS.M.x",
+        "$O.SPAZIO_CHECKPOINTS.C.x",
+        "$O.SPAZIO_CHECKPOINTS.C.watch.0.x",
+        "spazio.part.0.samples.n1",
+    ),
 ]
 SUBJECTS = list(dict.fromkeys([*contract("n1"), *contract("n2"), *API, *map(role.apart, API), *OTHERS]))
 OWN = [f"spazio.{kind}.n1" for kind in AGENT_KINDS]

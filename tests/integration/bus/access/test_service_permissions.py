@@ -21,6 +21,7 @@ from bus.reading.lease import Lease
 from bus.reading.leased import LeasedReader
 from bus.reading.reader import Reader
 from schemas import request, role
+from schemas.subject import description
 from tests.integration.bus.access.contract import STREAMS
 from tests.support.server.secured import NAMES, Secured, attacker
 
@@ -58,6 +59,25 @@ async def test_processors_fold_publish_lease_checkpoint_and_report(running: Secu
         service = await pool._announced()
         assert [each.identity for each in await worker_pool.replicas(asking, "spazio")] == [service.id]
         await service.stop()
+
+
+async def test_the_watch_writes_its_own_checkpoints_and_none_of_the_processors(running: Secured) -> None:
+    async with (
+        connection.connect(running.settings("process"), "process") as client,
+        connection.connect(running.settings("watch"), "watch") as watch,
+    ):
+        processors, store = (checkpoint.Store(each, NAMES.checkpoints, timeout_seconds=1) for each in (client, watch))
+        await processors.save("7", Checkpoint("s", 1, b"state"))
+        for sequence in (1, 2, 3):
+            await store.save("watch", Checkpoint("s", sequence, b"facts"))
+        assert await store.load("watch", "s") == Checkpoint("s", 3, b"facts")
+        with pytest.raises(nats.errors.Error, match="may not"):
+            await store.save("7", Checkpoint("s", 2, b"made up"))
+        thief = await attacker(running, "watch")
+        forged = [description(NAMES.checkpoints, "7.0"), f"$O.{NAMES.checkpoints}.C.7.0.x"]
+        assert await thief.publish(forged, b"{}") == {each.lower() for each in forged}
+        await thief.client.close()
+        assert await processors.load("7", "s") == Checkpoint("s", 1, b"state")
 
 
 @pytest.mark.parametrize("push", [False, True])

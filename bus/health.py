@@ -10,8 +10,8 @@ from prometheus_client import Gauge
 log = logging.getLogger(__name__)
 
 UNSTORED = (
-    "the NATS server has not stored anything for seconds: it is busy, or stopped, or its disk is slow or full; see its "
-    "log; waiting messages are kept while the buffer has room"
+    "the NATS server has not stored anything for seconds: it is busy, or stopped, or its disk is slow or full, or "
+    "its streams are gone; see its log; waiting messages are kept while the buffer has room"
 )
 
 DEGRADED = Gauge("spazio_degraded", "1 while a part of the service cannot do its work", ["part"])

@@ -1,6 +1,7 @@
 """Streams and buckets on the server: created or updated at every start, and what is in them."""
 
 import asyncio
+import contextlib
 import logging
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,9 +23,10 @@ log = logging.getLogger(__name__)
 PART = "streams"
 _RETRY_SECONDS = 0.5
 _PATIENCE_SECONDS = 5.0
+_LOOK_SECONDS = 60.0  # a stream that somebody deletes is rare, and no reconnection shows it
 _MISSING = (
-    "the NATS server has come back without some of the streams, and this service may not create them, or the server "
-    "does not answer: start `spazio process`"
+    "the NATS server lacks some of the streams, and this service may not create them, or the server does not answer: "
+    "start `spazio process`"
 )
 _NO_RESOURCES = (10023, 10047)
 _NO_MESSAGE = 10037
@@ -119,7 +121,8 @@ async def ensure(client: Client, settings: Settings) -> None:
 async def keep(client: Connection, settings: Settings, health: Health, *, ensured: int) -> None:
     """Create streams and buckets again where a server comes back without them, as one that has lost its disk.
 
-    Meanwhile the service is degraded; one that may not create them waits for one that may.
+    The same where somebody has deleted some, within a minute. Meanwhile the service is degraded; one that may not
+    create them waits for one that may.
 
     Args:
         client: Connection.
@@ -127,10 +130,16 @@ async def keep(client: Connection, settings: Settings, health: Health, *, ensure
         health: Health of the service.
         ensured: How often the client had reconnected when `ensure` was last called.
     """
+    loop = asyncio.get_running_loop()
+    due = loop.time() + _LOOK_SECONDS
     while True:
         await asyncio.sleep(settings.nats.probe_seconds)
         reconnects = client.stats["reconnects"]
-        if reconnects == ensured or not client.is_connected:
+        if not client.is_connected or (reconnects == ensured and loop.time() < due):
+            continue
+        due = loop.time() + _LOOK_SECONDS
+        if reconnects == ensured and not await _lacking(client, settings):
+            health.recover(PART)
             continue
         try:
             async with health.within(PART, _PATIENCE_SECONDS, _MISSING):
@@ -139,6 +148,13 @@ async def keep(client: Connection, settings: Settings, health: Health, *, ensure
             health.degrade(PART, str(error))
         else:
             ensured = reconnects
+
+
+async def _lacking(client: Client, settings: Settings) -> bool:
+    """Tell whether the server lacks a stream; a server that does not answer is left to the watchdog."""
+    with contextlib.suppress(nats.errors.Error, TimeoutError):
+        return bool(await missing(client, settings))
+    return False
 
 
 def _no_room(wanted: api.StreamConfig) -> NoRoom:

@@ -38,6 +38,10 @@ class NoRoom(RuntimeError):
     """The server has too little disk space for a stream of the configured size."""
 
 
+class Repartitioned(RuntimeError):
+    """A stream was made again with another number of partitions: what has tasks of the former must start again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stream:
     """State of a stream.

@@ -14,12 +14,27 @@ import logging
 
 from nats.aio.client import Client
 
+from bus import stream
 from bus.folding.checkpoint import Checkpoint, Store
+from bus.folding.task import Task
 from bus.reading import setback
 from bus.reading.setback import Mark, SetBack
-from bus.stream import Stream
+from bus.stream import Repartitioned, Stream
 
 log = logging.getLogger(__name__)
+
+
+async def input_of(client: Client, task: Task) -> Stream:
+    """Return the state of a task's input.
+
+    Raises:
+        Repartitioned: It has another number of partitions than when the task was made.
+        nats.errors.Error: The server did not answer; also TimeoutError.
+    """
+    described = await stream.describe(client, task.source)
+    if task.partitions not in (0, described.partitions):
+        raise Repartitioned(f"{task.source} has {described.partitions} partitions now, and had {task.partitions}")
+    return described
 
 
 def unread(part: str, covered: int, source: Stream) -> int:

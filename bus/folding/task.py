@@ -107,6 +107,7 @@ class Task(NamedTuple):
         given: Returns what a new state begins with, (stored subject, payload), where messages of its input have expired
             already; None: it begins empty. What the input still has of it comes again, so an older version of anything
             must change nothing.
+        partitions: Number of partitions of the stream for which the task was made; 0: it does not depend on it.
     """
 
     name: str
@@ -116,6 +117,7 @@ class Task(NamedTuple):
     patient: bool = False
     feed: Feed | None = None
     given: Given | None = None
+    partitions: int = 0
 
     @property
     def consumer(self) -> str:

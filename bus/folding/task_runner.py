@@ -20,7 +20,6 @@ import nats.errors
 from nats.aio.client import Client
 from prometheus_client import Counter, Histogram
 
-from bus import stream
 from bus.accounting.ledger import EXPIRED, LEDGER
 from bus.api import FULL
 from bus.folding import careful, resumption
@@ -183,11 +182,11 @@ class TaskRunner:
             log.warning("checkpoint.skipped", extra={"part": self.task.name})
 
     async def _covered(self) -> int:
-        return await self._journal.covered(await stream.describe(self._client, self.task.source))
+        return await self._journal.covered(await resumption.input_of(self._client, self.task))
 
     async def _load(self) -> Stream:
         """Restore the newest checkpoint and read up to which input rows are stored."""
-        source = self._source = await stream.describe(self._client, self.task.source)
+        source = self._source = await resumption.input_of(self._client, self.task)
         await self._rows.resume(source)
         self._consistent = True
         self._state.clear()

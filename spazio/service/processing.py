@@ -58,7 +58,11 @@ async def serve(context: Context) -> None:
 
 
 async def run(client: Client, live: Live, health: Health) -> None:
-    """Do the tasks that the server gives to this replica, until cancelled; then checkpoint and release them."""
+    """Do the tasks that the server gives to this replica, until cancelled; then checkpoint and release them.
+
+    Raises:
+        Repartitioned: In a group: the number of partitions, and with it the tasks, has changed. Start again.
+    """
     names = Names(live.current.prefix)
     sys.setswitchinterval(_SWITCH_SECONDS)
     shared = Shared(
@@ -104,7 +108,7 @@ def _works(client: Client, live: Live, shards: int) -> Iterator[_Work]:
         feed = Feed(names.partition(number), FEED_BYTES // shards) if fed else None
         # A replay has what was recorded, and not what came later.
         begin = facts.SharedRead(partial(given, number)) if settings.process.shed else None
-        task = Task(name, names.telemetry, subjects(names, number), feed=feed, given=begin)
+        task = Task(name, names.telemetry, subjects(names, number), feed=feed, given=begin, partitions=shards)
         yield _Work(task, folding.partition(settings, number, memo), batches(name))
         if _predicts(settings):
             name = f"{PREDICTION}-{number}"
@@ -112,7 +116,7 @@ def _works(client: Client, live: Live, shards: int) -> Iterator[_Work]:
                 settings.predict.checkpoint_seconds,
                 prediction_subjects(names, number, _federated(settings)),
             )
-            task = Task(name, names.telemetry, wanted, pause, patient=True, feed=feed, given=begin)
+            task = Task(name, names.telemetry, wanted, pause, patient=True, feed=feed, given=begin, partitions=shards)
             yield _Work(task, folding.prediction(live, number, shards, memo), batches(name))
 
     def merge(name: str, kind: str, subject: str, fold: ProcessorFold[Any]) -> _Work:

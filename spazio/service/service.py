@@ -90,7 +90,10 @@ def run(name: str, settings: Settings, work: Work, *, streams: bool = True) -> i
     except ExceptionGroup as group:
         if isinstance(fault := first(group), SettingsError):
             return _fail(str(fault))
-        log.exception("service.failed")
+        if isinstance(fault, stream.Repartitioned):
+            log.error("stream.partitions_changed", extra={"reason": str(fault)})  # noqa: TRY400 # the reason is enough
+        else:
+            log.exception("service.failed")
         return 1
     except Exception:
         log.exception("service.failed")

@@ -53,6 +53,27 @@ def unread(part: str, covered: int, source: Stream) -> int:
     return (source.first - covered - 1) // max(1, source.partitions)
 
 
+async def kept(client: Client, name: str, source: Stream, checkpoint: Checkpoint, timeout_seconds: float) -> bool:
+    """Tell whether the input still has what is in a checkpoint, or had it until it expired; log it if not.
+
+    Args:
+        client: Connection.
+        name: Name of the checkpoint.
+        source: The input.
+        checkpoint: The checkpoint.
+        timeout_seconds: Time limit for each request to the server.
+
+    Raises:
+        nats.errors.Error: The server did not answer; also TimeoutError.
+    """
+    try:
+        await setback.check(client, source.name, Mark(checkpoint.sequence, checkpoint.stored_us), timeout_seconds)
+    except SetBack as error:
+        log.warning("checkpoint.set_aside", extra={"part": name, "reason": str(error)})
+        return False
+    return True
+
+
 async def find(
     client: Client, store: Store, name: str, source: Stream, covered: int, timeout_seconds: float
 ) -> Checkpoint | None:
@@ -72,11 +93,7 @@ async def find(
     rowless: list[Checkpoint] = []
 
     async def usable(checkpoint: Checkpoint) -> bool:
-        try:
-            read = Mark(checkpoint.sequence, checkpoint.stored_us)
-            await setback.check(client, source.name, read, timeout_seconds)
-        except SetBack as error:
-            log.warning("checkpoint.set_aside", extra={"part": name, "reason": str(error)})
+        if not await kept(client, name, source, checkpoint, timeout_seconds):
             return False
         if covered and checkpoint.published > covered:
             rowless.append(checkpoint)

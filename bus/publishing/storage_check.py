@@ -19,49 +19,57 @@ class StorageLost(nats.errors.Error):
 
 
 class StorageCheck:
-    """The last message that a stream acknowledged, and whether it is still there."""
+    """The last message that each stream acknowledged, and whether it is still there."""
 
-    def __init__(self, client: Client, name: str, *, timeout_seconds: float) -> None:
+    def __init__(self, client: Client, *, timeout_seconds: float) -> None:
         """Begin without any message.
 
         Args:
             client: Connection of the producer.
-            name: The stream.
             timeout_seconds: Time limit for each request to the server.
         """
-        self._client, self._name, self._timeout = client, name, timeout_seconds
-        self._sequence, self._identity = 0, ""
+        self._client, self._timeout = client, timeout_seconds
+        self._last: dict[str, tuple[int, str]] = {}
         self._reconnects = client.stats["reconnects"]
 
     def acknowledged(self, name: str, sequence: int, identity: str) -> None:
-        """Take note of a message of any stream, and of the id under which it was published.
+        """Take note of a message of a stream, and of the id under which it was published.
 
         An acknowledgement that comes between a reconnect and `check` says nothing of what was stored before.
         """
-        if name == self._name and self._client.stats["reconnects"] == self._reconnects:
-            self._sequence, self._identity = sequence, identity
+        if self._client.stats["reconnects"] == self._reconnects:
+            self._last[name] = sequence, identity
 
     async def check(self) -> None:
-        """Ask the server once after each reconnect; a message that has expired since counts as kept.
+        """Ask the server once after each reconnect; a message that has gone since counts as kept.
 
         Raises:
-            StorageLost: The message is no longer there; publish again what the stream lacks.
+            StorageLost: A message is no longer there; publish again what its stream lacks.
             nats.errors.Error: The server did not answer; also TimeoutError. Call again.
         """
         reconnects = self._client.stats["reconnects"]
         if reconnects == self._reconnects:
             return
-        if self._sequence and not await self._is_kept():
-            SET_BACK.labels(self._name).inc()
-            raise StorageLost(_REASON.format(self._name, self._sequence))
+        lost = [
+            (name, sequence)
+            for name, (sequence, identity) in self._last.items()
+            if not await self._is_kept(name, sequence, identity)
+        ]
+        for name, _ in lost:
+            SET_BACK.labels(name).inc()
+        if lost:
+            raise StorageLost("; ".join(_REASON.format(*each) for each in lost))
         self._reconnects = reconnects
 
-    async def _is_kept(self) -> bool:
+    async def _is_kept(self, name: str, sequence: int, identity: str) -> bool:
         try:
-            state = await stream.describe(self._client, self._name)
-            if self._sequence < state.first and self._sequence <= state.last:
-                return True
-            message = await self._client.jetstream(timeout=self._timeout).get_msg(self._name, self._sequence)
+            state = await stream.describe(self._client, name)
         except NotFoundError:
             return False
-        return (message.headers or {}).get("Nats-Msg-Id") == self._identity
+        if state.last < sequence:
+            return False
+        try:
+            message = await self._client.jetstream(timeout=self._timeout).get_msg(name, sequence)
+        except NotFoundError:
+            return True  # it has expired, or a newer one of its key has replaced it
+        return (message.headers or {}).get("Nats-Msg-Id") == identity

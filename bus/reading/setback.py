@@ -85,6 +85,22 @@ async def check(client: Client, stream: str, read: Mark, timeout_seconds: float)
         raise SetBack(stream, read, kept)
 
 
+async def last(client: Client, stream: str, timeout_seconds: float) -> Mark:
+    """Return the last message that a stream has stored, from its leader.
+
+    Args:
+        client: Connection.
+        stream: Name of the stream.
+        timeout_seconds: Time limit for the request.
+
+    Raises:
+        nats.errors.Error: The server did not answer; also TimeoutError.
+    """
+    state = (await api.request(client, f"STREAM.INFO.{stream}", {}, timeout_seconds))["state"]
+    sequence = int(state["last_seq"])
+    return Mark(sequence, _microseconds(state["last_ts"])) if sequence else Mark(0)
+
+
 async def before_end(client: Client, stream: str, after: Mark, seconds: float, timeout_seconds: float) -> Mark | None:
     """Return a message about so many seconds before the last one of a stream; None: there is none after a mark.
 

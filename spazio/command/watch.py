@@ -93,7 +93,7 @@ class Watch:
             sealer=identity.stored(settings.data.dir),
             bounds=Bounds(context.client, self._names, "watch", timeout_seconds=timeout),
         )
-        self._outbox.guard(StorageCheck(context.client, self._names.telemetry, timeout_seconds=timeout))
+        self._outbox.guard(StorageCheck(context.client, timeout_seconds=timeout))
         self._life = f"{time.time_ns():x}"
         self._heard, self._room = asyncio.Event(), asyncio.Event()
 

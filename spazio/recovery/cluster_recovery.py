@@ -12,11 +12,14 @@ import logging
 import time
 import zlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from bus import errors, stream, subscription
 from bus.client import Client
+from bus.folding import resumption
 from bus.folding.checkpoint import Checkpoint, Store
+from bus.reading import setback
 from bus.reading.progress import Received
 from bus.reading.reader import Reader
 from bus.subscription import Decode, Decoded, Refuse, Subscription
@@ -73,7 +76,9 @@ class Memory:
         """
         telemetry = await stream.describe(self._client, self._names.telemetry)
         self._stream = telemetry.identity
-        checkpoint = await self._store.load(_NAME, telemetry.identity)
+        # The ledger may have facts that the server has lost since: then an older checkpoint is used, or none.
+        usable = partial(resumption.kept, self._client, _NAME, telemetry, timeout_seconds=self._timeout)
+        checkpoint = await self._store.load(_NAME, telemetry.identity, usable)
         if checkpoint is not None:
             self._restore(checkpoint.body)
         after = 0 if checkpoint is None else checkpoint.sequence
@@ -108,9 +113,9 @@ class Memory:
         A failure is logged and harmless: the next recovery reads more of the stream.
         """
         try:
-            sequence = (await stream.describe(self._client, self._names.telemetry)).last
+            covered = await setback.last(self._client, self._names.telemetry, self._timeout)
             body = await asyncio.to_thread(zlib.compress, snapshot, 1)
-            await self._store.save(_NAME, Checkpoint(self._stream, sequence, body))
+            await self._store.save(_NAME, Checkpoint(self._stream, covered.sequence, body, covered.stored_us))
         except errors.REQUEST_FAILED as error:
             log.warning("checkpoint.save_failed", extra={"reason": repr(error)})
 

@@ -1,6 +1,7 @@
 """What the cluster watch publishes on a real server, also while that is away or has lost some of it."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,9 +10,11 @@ from typing import Any
 import pytest
 from nats.aio.client import Client
 
+from bus import errors, stream
 from bus.health import Health
 from bus.reading.reader import Reader
 from bus.reading.setback import SET_BACK
+from bus.stream import Stored
 from kube import follow
 from schemas import codec
 from schemas.live import Live
@@ -153,6 +156,61 @@ async def test_facts_that_a_server_lost_with_its_power_are_published_again(
     assert counted.get() == before + 1
     assert server.versions() == ["50", "50"]
     assert server.lists() == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("others", [0, 30])
+async def test_a_watch_that_begins_again_publishes_facts_that_the_stream_alone_has_lost(
+    client: Client, settings: Settings, nats_server: NatsServer, server: ApiServer, tmp_path: Path, others: int
+) -> None:
+    """Its checkpoint has them: the stream was not synced when that was written."""
+    power, go = Power(nats_server, tmp_path / "copy", NAMES.telemetry), asyncio.Event()
+
+    async def later(request: Any) -> Any:
+        await go.wait()
+        return await lines(added("b", 51), then="hold")(request)
+
+    server.script("pods", "list", page(50, pod("a", 41)), page(51, pod("a", 41), pod("b", 51)))
+    server.script("pods", "watch", later, lines(then="hold"))
+    async with watching(client, settings, server, tmp_path):
+        await stored(client, 1)
+        await asyncio.sleep(0.5)  # until the checkpoint is written
+        await power.synced()
+        go.set()
+        await stored(client, 2)
+    await asyncio.to_thread(power.lose)
+    for number in range(others):
+        await publish(client, NAMES.node("samples", f"n{number}"), b"{}")
+    async with watching(client, settings, server, tmp_path):
+        facts = await stored(client, 2)
+    assert [each.name for each in facts] == ["a", "b"]
+
+
+@pytest.mark.slow
+async def test_facts_that_a_bucket_alone_has_lost_are_written_to_it_again(
+    client: Client, settings: Settings, nats_server: NatsServer, server: ApiServer, tmp_path: Path
+) -> None:
+    power, go = Power(nats_server, tmp_path / "copy", f"KV_{NAMES.pods_bucket}"), asyncio.Event()
+
+    async def later(request: Any) -> Any:
+        await go.wait()
+        return await lines(added("b", 51), then="hold")(request)
+
+    server.script("pods", "list", page(50, pod("a", 41)))
+    server.script("pods", "watch", later, lines(then="hold"))
+    async with watching(client, settings, server, tmp_path), asyncio.timeout(20):
+        await stored(client, 1)
+        await power.synced()
+        go.set()
+        lost = token((await stored(client, 2))[1].pod)
+        await asyncio.to_thread(power.lose)
+        subject, copy = f"$KV.{NAMES.pods_bucket}.{lost}", Stored(b"", 0)
+        while not copy.sequence:
+            with contextlib.suppress(*errors.REQUEST_FAILED):
+                copy = await stream.newest(client, f"KV_{NAMES.pods_bucket}", subject, 1)
+            await asyncio.sleep(0.1)
+        assert codec.decode(PodFacts, copy.payload).name == "b"
+        assert len(await stored(client, 2)) == 2
 
 
 async def test_trouble_with_the_api_server_is_reported_as_health(

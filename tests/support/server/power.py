@@ -17,9 +17,12 @@ _WRITTEN_SECONDS = 0.3  # after which the server has handed to the kernel what i
 class Power:
     """Copies a server's storage, and puts the copy back while the server is dead."""
 
-    def __init__(self, server: Natsd, folder: Path) -> None:
+    def __init__(self, server: Natsd, folder: Path, stream: str = "") -> None:
+        """Describe what to copy into a folder: the storage of one stream, or all of it."""
         self._server, self._copy = server, folder
         self._storage = server.config.parent / "jetstream"
+        if stream:
+            self._storage /= f"$G/streams/{stream}"
 
     async def synced(self) -> None:
         """Remember what is stored now."""

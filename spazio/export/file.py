@@ -58,8 +58,8 @@ def write(rows: duckdb.DuckDBPyRelation, path: Path, form: Form) -> int:
 
 
 def hidden(path: Path) -> Path:
-    """Return the path beside a file under which it is written."""
-    return path.absolute().with_name(f".{path.name}.tmp")
+    """Return the path beside a file under which this process writes it; another that writes the same has its own."""
+    return path.absolute().with_name(f".{path.name}.{os.getpid()}.tmp")
 
 
 @contextlib.contextmanager

@@ -3,7 +3,8 @@
 It begins with the agents: how many blocks a stream has of each node, of those that the numbers of its first and last
 block promise. A stream counts every message by its sequences. Each service that reads a stream says what it has
 received and what became of that. The accounts add up if every sequence that a reader of a whole stream has
-passed was received or is known to have expired, and if everything received has an outcome.
+passed was received or is known to have expired, if everything received has an outcome, and if processors read
+telemetry that was stored.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ from schemas.subject import Names, is_subject
 from spazio import count
 from spazio.terminal import clean, latest, sources
 
-_WAIT_SECONDS = 0.5
+_WAIT_SECONDS = 2.0  # a processor answers between two batches
 _HOUR_SECONDS = 3600
 _WIDTH = 160  # where the output is no terminal
 _NO_STREAM = set("./\\")  # what a subject may have and the name of a stream may not
@@ -70,7 +71,7 @@ class Line:
 
 
 async def show(settings: Settings, *, json_output: bool) -> int:
-    """Print the accounts and return the exit status; 1: it does not add up, or no service answers.
+    """Print the accounts and return the exit status; 1: it does not add up, or what should read does not answer.
 
     Raises:
         Unreachable: No pipeline answers.
@@ -79,8 +80,7 @@ async def show(settings: Settings, *, json_output: bool) -> int:
         flows, lines = await _snapshot(client, settings)
         published = await source.read(client, Names(settings.prefix), settings.nats.request_timeout_seconds)
     faults = [f"{_owner(line)}: {line.statement.account}: {fault}" for line in lines for fault in line.faults]
-    if not lines:
-        faults = ["no service answers: start `spazio up`, or let this user publish to the subject of the ledgers"]
+    faults += _absent(lines, flows, Names(settings.prefix).telemetry)
     if json_output:
         readers = [asdict(line) | {"statement": line.statement._asdict()} for line in lines]
         shown = {"agents": sources.content(published), "streams": [asdict(flow) for flow in flows], "readers": readers}
@@ -94,7 +94,9 @@ async def show(settings: Settings, *, json_output: bool) -> int:
         console.print(_readers(lines))
         for fault in faults:
             console.print(Text(clean.text(fault), style="bold red"))
-        console.print("" if faults else Text("the accounts add up", style="green"))
+        stored = any(line.statement.account == "history" for line in lines)
+        sum_up = "the accounts add up" + ("" if stored else "; no history sink answers")
+        console.print("" if faults else Text(sum_up, style="green"))
     return 1 if faults else 0
 
 
@@ -142,6 +144,16 @@ def lines(reports: Sequence[Report], states: dict[str, Stream]) -> list[Line]:
                     )
             made.append(Line(*report[:3], statement, max(0, behind), unread, tuple(faults)))
     return made
+
+
+def _absent(lines: Sequence[Line], flows: Sequence[Flow], telemetry: str) -> list[str]:
+    """Return as a fault that no service answers, or no processor although telemetry was stored within the hour."""
+    if not lines:
+        return ["no service answers: start `spazio up`, or let this user publish to the subject of the ledgers"]
+    processors = any((line.statement.account, line.statement.stream) == ("process", telemetry) for line in lines)
+    if processors or not any(flow.stored for flow in flows if flow.name == telemetry):
+        return []
+    return [f"no `spazio process` answers that folds {telemetry}"]
 
 
 def _owner(line: Line) -> str:

@@ -43,6 +43,7 @@ async def test_the_ledger_of_the_last_hour_adds_up_and_names_what_was_refused(
     js, subject = client.jetstream(), NAMES.node("samples", "n")
     await exchange.serve(client, NAMES.of("flow"), "sink history")
     writing = asyncio.create_task(service.run(client, Live(quick), Health()))
+    process_ledger.account("process", NAMES.telemetry)
     for number in range(5):
         await js.publish(subject, codec.encode(block("n", number)))
     await js.publish(subject, b"{")
@@ -87,6 +88,23 @@ async def test_without_any_answer_the_ledger_does_not_add_up(
     assert client.is_connected
     assert await flow.show(settings, json_output=True) == 1
     assert "no service answers" in json.loads(capsys.readouterr().out)["faults"][0]
+
+
+async def test_telemetry_that_no_processor_reads_does_not_add_up(
+    client: Client, settings: Settings, process_ledger: Ledger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await stream.ensure(client, settings)
+    await exchange.serve(client, NAMES.of("flow"), "sink cache")
+    process_ledger.account("cache", NAMES.estimates)
+    assert await flow.show(settings, json_output=False) == 0
+    assert "the accounts add up; no history sink answers" in capsys.readouterr().out
+    await client.jetstream().publish(NAMES.node("samples", "n"), codec.encode(block("n", 0)))
+    assert await flow.show(settings, json_output=True) == 1
+    assert json.loads(capsys.readouterr().out)["faults"] == [
+        f"no `spazio process` answers that folds {NAMES.telemetry}"
+    ]
+    process_ledger.account("process", NAMES.telemetry)
+    assert await flow.show(settings, json_output=True) == 0
 
 
 async def answering(client: Client, answer: Callable[[str], Awaitable[None]]) -> None:

@@ -7,12 +7,12 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
-from schemas.sections.section import RELOAD, Bytes, Port, Seconds, Section
+from schemas.sections.section import RELOAD, Bytes, Folder, Port, Seconds, Section
 from schemas.subject import PARTITIONS, PARTITIONS_MAX
 
 
 def _data_home() -> Path:
-    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "spazio"
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share").absolute() / "spazio"
 
 
 def _server_url(value: str) -> str:
@@ -29,7 +29,7 @@ def _server_url(value: str) -> str:
 class Data(Section):
     """Where files live."""
 
-    dir: Path = Field(
+    dir: Folder = Field(
         default_factory=_data_home,
         description="Folder of the embedded server's streams, the history and addresses.json. The default follows the "
         "XDG convention for a user's data, so no privilege is needed.",

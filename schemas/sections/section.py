@@ -1,8 +1,9 @@
 """What every section is made of: the base class, and the types of values that several sections share."""
 
+from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.config import JsonDict
 
 
@@ -16,6 +17,8 @@ Seconds = Annotated[float, Field(gt=0, le=86_400 * 366)]
 Port = Annotated[int, Field(ge=0, le=65_535)]
 Bytes = Annotated[int, Field(gt=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+# Absolute, because `up` writes it where commands in other folders read it.
+Folder = Annotated[Path, AfterValidator(Path.absolute)]
 Commas = BeforeValidator(lambda value: value.split(",") if isinstance(value, str) else value)
 # Marks a setting that may change while services run; `schemas.live` reads it.
 RELOAD: JsonDict = {"reload": True}

@@ -1,10 +1,8 @@
 """The sections of the services between the bus and what is stored: processors, history, scheduler cache."""
 
-from pathlib import Path
-
 from pydantic import Field
 
-from schemas.sections.section import RELOAD, Seconds, Section
+from schemas.sections.section import RELOAD, Folder, Seconds, Section
 
 
 class Process(Section):
@@ -89,7 +87,7 @@ class Process(Section):
 class History(Section):
     """Parquet files and the views over them."""
 
-    dir: Path | None = Field(None, description="Folder of the history. Empty: `history` in the data folder.")
+    dir: Folder | None = Field(None, description="Folder of the history. Empty: `history` in the data folder.")
     flush_seconds: Seconds = Field(
         5,
         json_schema_extra=RELOAD,

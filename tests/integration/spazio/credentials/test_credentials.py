@@ -244,6 +244,21 @@ def test_a_command_finds_the_credential_of_its_role_beside_that_of_readers(tmp_p
     assert addresses.admitted(settings, "process").nats.credentials is None, "it connects to port 4222"
 
 
+def test_a_command_in_another_folder_finds_the_credential_of_an_up_whose_data_folder_is_relative(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    settings = all_settings.load({"data_dir": "data", "history_dir": "rows"}, environ={})
+    access = embedded.prepare(settings)
+    addresses.write(settings.data.dir, {"nats": "nats://127.0.0.1:1", "credentials": str(access.reader)})
+    monkeypatch.chdir("elsewhere")
+    there = all_settings.load({"data_dir": "../data"}, environ={})
+    credential = addresses.located(there, "admin").nats.credentials
+    assert credential == tmp_path / "data" / "credentials" / "roles" / "admin.creds"
+    assert settings.history_dir == tmp_path / "rows"
+
+
 def test_a_node_whose_name_is_too_long_uses_the_credential_of_a_region(tmp_path: Path) -> None:
     settings = all_settings.load({"data_dir": str(tmp_path), "sample_node": "n" * 253}, environ={})
     assert embedded.prepare(settings).of("agent", settings) == tmp_path / "credentials" / "roles" / "region.creds"

@@ -60,8 +60,14 @@ ROWS = Counter("spazio_history_rows_total", "rows written", ["stream"])
 LAG = Gauge("spazio_history_buffered_rows", "rows that wait for the disk", ["stream"])
 
 
-async def run(client: Client, live: Live, health: Health) -> None:
+async def run(client: Client, live: Live, health: Health, *, upkeep: bool = True) -> None:
     """Write history until cancelled; then write what is buffered.
+
+    Args:
+        client: Connection to the server.
+        live: Settings, of which some may change.
+        health: Takes the problems.
+        upkeep: Merge, roll up and delete hours; without it those that are there stay as they are.
 
     Raises:
         lock.Held: Another process writes history into the folder, and does not end within seconds.
@@ -73,7 +79,7 @@ async def run(client: Client, live: Live, health: Health) -> None:
         while True:
             try:
                 held.enter_context(lock.exclusive(folder))
-                await _in(pool, _create, folder, live.current.history)
+                await _in(pool, _create, folder, live.current.history if upkeep else None)
                 health.recover("history")
                 break
             except lock.Held as error:
@@ -84,14 +90,16 @@ async def run(client: Client, live: Live, health: Health) -> None:
                 held.close()
                 health.degrade("history", _remedy(folder, error))
             await asyncio.sleep(_AGAIN_SECONDS)
-        await _serve(client, live, health, pool)
+        await _serve(client, live, health, pool, upkeep)
 
 
-def _create(folder: Path, settings: History) -> None:
-    """Create the views; if a full disk or a damaged file keeps DuckDB from that, make room first."""
+def _create(folder: Path, settings: History | None) -> None:
+    """Create the views; if a full disk or a damaged file keeps DuckDB from that, make room first where it may."""
     try:
         view.create(folder)
     except OSError:
+        if settings is None:
+            raise
         Upkeep(folder).make_room(_confirmed(folder), settings)
         view.create(folder)
 
@@ -108,7 +116,7 @@ def _confirmed(folder: Path) -> int:
     return retention.confirmed(folder, time.time_ns() // 1000)
 
 
-async def _serve(client: Client, live: Live, health: Health, pool: ThreadPoolExecutor) -> None:
+async def _serve(client: Client, live: Live, health: Health, pool: ThreadPoolExecutor, upkeep: bool) -> None:
     names = Names(live.current.prefix)
     # Whole streams, although not everything has a table: a reader that lags behind with filters costs the server
     # a walk over all subjects of a block for each message.
@@ -122,7 +130,8 @@ async def _serve(client: Client, live: Live, health: Health, pool: ThreadPoolExe
         for source, wanted in subjects.items():
             group.create_task(_Source(client, live, health, pool, source, wanted).run(), name=source)
         group.create_task(publisher.run(client, live, health), name="market")
-        group.create_task(_tidy(pool, live, live.current.history_dir), name="tidy")
+        if upkeep:
+            group.create_task(_tidy(pool, live, live.current.history_dir), name="tidy")
 
 
 async def _in(pool: ThreadPoolExecutor, work: Callable[..., object], *arguments: object) -> object:

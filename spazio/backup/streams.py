@@ -99,7 +99,8 @@ class Streams:
         any_time["ahead_seconds"] = _ANY_SECONDS
         own = settings.model_copy(update={"history": settings.history.model_copy(update=any_time)})
         wanted = {each: await _last(client, each, settings.prefix) for each in await self._sources(client, own)}
-        writing = asyncio.create_task(service.run(client, Live(own), Health()), name="history")
+        sink = service.run(client, Live(own), Health(), upkeep=False)  # these settings' retentions are not the backup's
+        writing = asyncio.create_task(sink, name="history")
         try:
             await _until_covered(directory, wanted, writing)
         finally:

@@ -5,14 +5,17 @@ import os
 import subprocess
 import sys
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
 from nats.aio.client import Client
 
 from schemas.settings import Settings
+from sinks.history import layout, service
+from spazio.backup import restore
 from tests.integration.spazio.backup import test_backup
-from tests.integration.spazio.backup.test_backup import names, of_another_folder, rows, samples, spazio
+from tests.integration.spazio.backup.test_backup import feed, names, of_another_folder, rows, samples, spazio
 from tests.support.mount import mounted, mounting
 
 quick, backup = test_backup.quick, test_backup.backup  # fixtures
@@ -33,6 +36,25 @@ async def test_a_history_on_a_file_system_of_its_own_is_restored_and_replaced_wi
             assert samples(other) == rows(range(3))
             assert len([name for name in names(other.history_dir) if name.startswith(".before-")]) == moved
         assert ".restore" not in names(other.history_dir)
+
+
+@pytest.mark.slow
+async def test_a_restore_keeps_hours_that_are_older_than_its_own_settings_keep_them(
+    backup: Path, client: Client, quick: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await feed(client, range(3, 5), 0)
+    hour = layout.hour_folder(quick.history_dir, "samples_1s", time.time_ns() // 1000 - 30 * 86_400_000_000)
+    hour.mkdir(parents=True)
+    recent = next((quick.history_dir / "samples").glob("*/*/*.parquet"))
+    path = hour / recent.name
+    path.write_bytes(recent.read_bytes())
+    made = await asyncio.to_thread(spazio, quick, "backup", str(backup.with_name("old.tar")))
+    assert made.returncode == 0, made.stderr
+    monkeypatch.setattr(service, "_FIRST_TIDY_SECONDS", 0.0)
+    other = of_another_folder(quick, tmp_path / "other")
+    assert await asyncio.to_thread(restore.run, other, backup.with_name("old.tar"), force=False) == 0
+    assert samples(other) == rows(range(5))
+    assert (other.history_dir / path.relative_to(quick.history_dir)).exists()
 
 
 @pytest.mark.slow

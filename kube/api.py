@@ -90,7 +90,7 @@ async def address(settings: Kube) -> str:
 
 
 class Api:
-    """A client that reads its credentials again when the server has stopped to accept them."""
+    """A client that reads its configuration again when the server refuses its credentials or no connection is made."""
 
     def __init__(self, settings: Kube) -> None:
         self._settings = settings
@@ -198,19 +198,19 @@ class Api:
 
     @asynccontextmanager
     async def _linked(self) -> AsyncIterator[ApiClient]:
-        """Lend a client; once its credentials are refused it is not lent again, and closed after its last use."""
+        """Lend a client; once it is refused or cannot connect it is not lent again, and closed after its last use."""
         link = await self._connected()
         link.users += 1
         try:
             yield link.client
-        except answer.Unknown:
-            link.refused = True
+        except (answer.Unknown, aiohttp.ClientConnectorError):  # the address or the authority may be another now
+            link.retired = True
             if self._link is link:
                 self._link = None
             raise
         finally:
             link.users -= 1
-            if link.refused and not link.users:
+            if link.retired and not link.users:
                 await link.client.close()
 
     async def _connected(self) -> "_Link":
@@ -227,11 +227,11 @@ class Api:
 
 @dataclass(slots=True, eq=False)
 class _Link:
-    """A client that has read its credentials, and how many requests use it."""
+    """A client that has read its configuration, and how many requests use it."""
 
     client: ApiClient
     users: int = 0
-    refused: bool = False
+    retired: bool = False
 
 
 def _described(error: Exception) -> Any:

@@ -125,10 +125,11 @@ class ApiServer:
         return kubeconfig(path, self.url, token)
 
 
-def kubeconfig(path: Path, url: str, token: str) -> Path:
-    """Write a kubeconfig for a server."""
+def kubeconfig(path: Path, url: str, token: str, authority: Path | None = None) -> Path:
+    """Write a kubeconfig for a server, whose certificate an authority has signed."""
+    cluster = {"server": url} | ({"certificate-authority": str(authority)} if authority else {})
     content = {
-        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "clusters": [{"name": "c", "cluster": cluster}],
         "users": [{"name": "u", "user": {"token": token}}],
         "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
         "current-context": "x",

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from kube import answer, apply
 from kube.api import Api
 from schemas.sections.measurement import Kube
 from tests.integration.kube.api_server import kubeconfig
+from tests.support.extender.asking import make_keys
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -37,16 +40,22 @@ class Server:
         return kubeconfig(path, self.url, token)
 
 
-@pytest.fixture
-async def server() -> AsyncIterator[Server]:
+@asynccontextmanager
+async def serving(tls: ssl.SSLContext | None = None) -> AsyncIterator[Server]:
     running, application = Server(), web.Application()
     application.router.add_route("*", "/{rest:.*}", running.handle)
     runner = web.AppRunner(application, shutdown_timeout=0)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    running.url = "http://{}:{}".format(*runner.addresses[0][:2])
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+    running.url = "{}://{}:{}".format("https" if tls else "http", *runner.addresses[0][:2])
     yield running
     await runner.cleanup()
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    async with serving() as running:
+        yield running
 
 
 @pytest.fixture
@@ -91,6 +100,20 @@ async def test_credentials_that_are_refused_are_read_again(server: Server, clien
     server.answer = server.echo
     await client.send("GET", "/api/v1/nodes/n1")
     assert [token for _, _, token, _, _ in server.asked] == ["Bearer first", "Bearer second"]
+
+
+async def test_an_authority_of_the_server_that_was_replaced_is_read_again(tmp_path: Path) -> None:
+    make_keys(tmp_path)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
+    async with serving(tls) as server:
+        path = kubeconfig(tmp_path / "kubeconfig", server.url, "t", tmp_path / "stranger.pem")
+        api = Api(Kube(config=path))
+        with pytest.raises(answer.Away, match="certificate verify failed"):
+            await api.send("GET", "/api/v1/nodes/n1")
+        kubeconfig(path, server.url, "t", tmp_path / "ca.pem")
+        assert await api.send("GET", "/api/v1/nodes/n1") == {}
+        await api.close()
 
 
 @pytest.mark.slow

@@ -31,6 +31,7 @@ from spazio.terminal import clean, latest
 
 _BUCKETS_BYTES = 1 << 30
 _SERVER = "nats"
+_SETTINGS = "restored-settings.toml"
 _WITHIN = ".restore"
 _NO_DATA = (lock.FILE, "lost+found", _WITHIN)
 
@@ -184,8 +185,10 @@ class _Staged:
             self.folder.mkdir(parents=True, mode=0o700)
             if self._backup.below(authority.FOLDER):
                 (self.folder / authority.FOLDER).mkdir(mode=0o700)
-            for name in self._backup.below(authority.FOLDER):
+            for name in (*self._backup.below(authority.FOLDER), *self._backup.below(RUN)):
                 self._backup.extract(name, self.folder / name)
+            if self._backup.entries[SETTINGS].bytes:
+                self._backup.extract(SETTINGS, self.folder / _SETTINGS)
             if self.history is not None:
                 self.history.mkdir(parents=True)
                 for name in self._backup.below(history.FOLDER):
@@ -200,24 +203,29 @@ class _Staged:
                 shutil.rmtree(path, ignore_errors=True)
 
     def settle(self, parts: list[str]) -> None:
-        """Give the files their names, those of the server last; what has these names is moved aside."""
+        """Give the files their names, which takes no space, and make the views; what has the names is moved aside."""
         data, target = self._settings.data.dir, self._settings.history_dir
         if self.history is not None:
             _replace(self.history, target)
-            view.create(target)  # its views have absolute paths
         for name in (authority.FOLDER, *parts):
             if (self.folder / name).is_dir():
                 _replace(self.folder / name, data / name)
         for name in self._backup.below(RUN):
-            self._extract(name, data / name)
-        if self._backup.entries[SETTINGS].bytes:
-            path = data / "restored-settings.toml"
-            self._extract(SETTINGS, path)
-            clean.tell(f"settings of the backup: {path}; use them with --config")
+            (data / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.folder / name).replace(data / name)
+        if (self.folder / _SETTINGS).exists():
+            (self.folder / _SETTINGS).replace(data / _SETTINGS)
+            clean.tell(f"settings of the backup: {data / _SETTINGS}; use them with --config")
+        if self.history is not None:
+            _create_views(target)
 
-    def _extract(self, name: str, path: Path) -> None:
-        path.unlink(missing_ok=True)
-        self._backup.extract(name, path)
+
+def _create_views(history: Path) -> None:
+    """Make the views, which have absolute paths; all is restored by then, so a failure is only reported."""
+    try:
+        view.create(history)
+    except OSError as error:
+        clean.complain(f"warning: no views: {clean.reason(error, history)}; the history makes them when it starts")
 
 
 def _contents(folder: Path) -> list[Path]:

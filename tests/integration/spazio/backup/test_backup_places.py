@@ -1,6 +1,7 @@
-"""Backups and restores of what is not where `spazio up` has it: a history on a volume, a server of others."""
+"""Backups and restores of what is not where `spazio up` has it, of old hours, and restores that fail or are killed."""
 
 import asyncio
+import errno
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 from nats.aio.client import Client
 
 from schemas.settings import Settings
-from sinks.history import layout, service
+from sinks.history import layout, service, view
 from spazio.backup import restore
 from tests.integration.spazio.backup import test_backup
 from tests.integration.spazio.backup.test_backup import feed, names, of_another_folder, rows, samples, spazio
@@ -55,6 +56,30 @@ async def test_a_restore_keeps_hours_that_are_older_than_its_own_settings_keep_t
     assert await asyncio.to_thread(restore.run, other, backup.with_name("old.tar"), force=False) == 0
     assert samples(other) == rows(range(5))
     assert (other.history_dir / path.relative_to(quick.history_dir)).exists()
+
+
+@pytest.mark.slow
+async def test_a_disk_that_is_full_at_the_end_of_a_restore_leaves_every_part_of_the_backup_in_place(
+    backup: Path, quick: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other, create = of_another_folder(quick, tmp_path / "other"), view.create
+    for part in ("history/samples", "credentials", "nats"):
+        (other.data.dir / part).mkdir(parents=True)
+        (other.data.dir / part / "before").touch()
+
+    def full(folder: Path) -> Path:
+        if folder == other.history_dir:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return create(folder)
+
+    monkeypatch.setattr(view, "create", full)
+    assert await asyncio.to_thread(restore.run, other, backup, force=True) == 0
+    assert "warning: no views" in capsys.readouterr().err
+    assert samples(other) == rows(range(3))
+    assert (other.data.dir / "credentials" / "roles" / "reader.creds").read_text() == "secret"
+    assert (other.data.dir / "nats" / "jetstream").is_dir()
+    assert (other.data.dir / "restored-settings.toml").exists()
+    assert not [path for path in other.data.dir.rglob("before") if ".before-" not in str(path)]
 
 
 @pytest.mark.slow

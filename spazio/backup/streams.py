@@ -99,10 +99,11 @@ class Streams:
         any_time["ahead_seconds"] = _ANY_SECONDS
         own = settings.model_copy(update={"history": settings.history.model_copy(update=any_time)})
         wanted = {each: await _last(client, each, settings.prefix) for each in await self._sources(client, own)}
-        sink = service.run(client, Live(own), Health(), upkeep=False)  # these settings' retentions are not the backup's
+        health = Health()
+        sink = service.run(client, Live(own), health, upkeep=False)  # these settings' retentions are not the backup's
         writing = asyncio.create_task(sink, name="history")
         try:
-            await _until_covered(directory, wanted, writing)
+            await _until_covered(directory, wanted, writing, health)
         finally:
             writing.cancel()
             await asyncio.wait({writing})
@@ -122,7 +123,9 @@ async def _last(client: Connection, source: stream.Stream, prefix: str) -> int:
     return max((each.sequence for each in newest), default=0)
 
 
-async def _until_covered(directory: Path, wanted: dict[stream.Stream, int], writing: asyncio.Task[None]) -> None:
+async def _until_covered(
+    directory: Path, wanted: dict[stream.Stream, int], writing: asyncio.Task[None], health: Health
+) -> None:
     loop = asyncio.get_running_loop()
     reached, since = -1, loop.time()
     while True:
@@ -134,5 +137,5 @@ async def _until_covered(directory: Path, wanted: dict[stream.Stream, int], writ
         if sum(cursors.values()) > reached:
             reached, since = sum(cursors.values()), loop.time()
         if loop.time() - since > _STALLED_SECONDS:
-            raise Stalled("the history did not get on for a minute; see the log")
+            raise Stalled(": ".join(("the history did not get on for a minute", *health.problems.values())))
         await asyncio.sleep(_LOOK_SECONDS)

@@ -14,7 +14,7 @@ from nats.aio.client import Client
 
 from schemas.settings import Settings
 from sinks.history import layout, service, view
-from spazio.backup import restore
+from spazio.backup import restore, streams
 from tests.integration.spazio.backup import test_backup
 from tests.integration.spazio.backup.test_backup import feed, names, of_another_folder, rows, samples, spazio
 from tests.support.mount import mounted, mounting
@@ -43,19 +43,50 @@ async def test_a_history_on_a_file_system_of_its_own_is_restored_and_replaced_wi
 async def test_a_restore_keeps_hours_that_are_older_than_its_own_settings_keep_them(
     backup: Path, client: Client, quick: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await feed(client, range(3, 5), 0)
     hour = layout.hour_folder(quick.history_dir, "samples_1s", time.time_ns() // 1000 - 30 * 86_400_000_000)
     hour.mkdir(parents=True)
     recent = next((quick.history_dir / "samples").glob("*/*/*.parquet"))
     path = hour / recent.name
     path.write_bytes(recent.read_bytes())
-    made = await asyncio.to_thread(spazio, quick, "backup", str(backup.with_name("old.tar")))
-    assert made.returncode == 0, made.stderr
+    later = await without_end(client, quick, backup)
     monkeypatch.setattr(service, "_FIRST_TIDY_SECONDS", 0.0)
     other = of_another_folder(quick, tmp_path / "other")
-    assert await asyncio.to_thread(restore.run, other, backup.with_name("old.tar"), force=False) == 0
+    assert await asyncio.to_thread(restore.run, other, later, force=False) == 0
     assert samples(other) == rows(range(5))
     assert (other.history_dir / path.relative_to(quick.history_dir)).exists()
+
+
+async def without_end(client: Client, settings: Settings, backup: Path) -> Path:
+    """Make a later backup, whose history lacks what its streams have last."""
+    await feed(client, range(3, 5), 0)
+    path = backup.with_name("later.tar")
+    made = await asyncio.to_thread(spazio, settings, "backup", str(path))
+    assert made.returncode == 0, made.stderr
+    return path
+
+
+@pytest.mark.slow
+async def test_a_restore_whose_history_does_not_get_on_states_what_keeps_it(
+    backup: Path,
+    client: Client,
+    quick: Settings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    later = await without_end(client, quick, backup)
+
+    def full(_: Path) -> Path:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(view, "create", full)
+    monkeypatch.setattr(streams, "_STALLED_SECONDS", 2.0)
+    other = of_another_folder(quick, tmp_path / "other")
+    assert await asyncio.to_thread(restore.run, other, later, force=False) == 1
+    error = capsys.readouterr().err
+    assert "the history did not get on for a minute: " in error
+    assert "cannot be written: No space left on device; free space" in error
+    assert names(other.data.dir) <= {"lock"}
 
 
 @pytest.mark.slow

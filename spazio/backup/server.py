@@ -5,8 +5,10 @@ import contextlib
 import json
 import os
 import secrets
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from bus import server
@@ -44,7 +46,12 @@ async def running(folder: Path, room: int) -> AsyncIterator[str]:
     program, port, password = server.find(), server.free_port(0), secrets.token_hex(16)
     config, log = _configure(folder, port, password, room), folder / "restore.log"
     with log.open("wb") as output:
-        process = await asyncio.create_subprocess_exec(*server.command(program, config), stdout=output, stderr=output)
+        process = await asyncio.create_subprocess_exec(
+            *server.command(program, config),
+            stdout=output,
+            stderr=output,
+            preexec_fn=partial(child.end_with, os.getpid(), signal.SIGTERM),
+        )
     try:
         try:
             async with asyncio.timeout(_START_SECONDS):

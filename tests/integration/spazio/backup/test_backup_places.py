@@ -3,11 +3,13 @@
 import asyncio
 import errno
 import os
+import socket
 import subprocess
 import sys
 import tarfile
 import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from nats.aio.client import Client
@@ -15,9 +17,20 @@ from nats.aio.client import Client
 from schemas.settings import Settings
 from sinks.history import layout, service, view
 from spazio.backup import restore, streams
+from tests.e2e.pipeline import until
 from tests.integration.spazio.backup import test_backup
 from tests.integration.spazio.backup.test_backup import feed, names, of_another_folder, rows, samples, spazio
 from tests.support.mount import mounted, mounting
+
+SERVING = """
+import asyncio, pathlib, sys
+from spazio.backup import server
+async def main():
+    async with server.running(pathlib.Path(sys.argv[1]), 1 << 30) as url:
+        print(url, flush=True)
+        await asyncio.sleep(60)
+asyncio.run(main())
+"""
 
 quick, backup = test_backup.quick, test_backup.backup  # fixtures
 
@@ -87,6 +100,21 @@ async def test_a_restore_whose_history_does_not_get_on_states_what_keeps_it(
     assert "the history did not get on for a minute: " in error
     assert "cannot be written: No space left on device; free space" in error
     assert names(other.data.dir) <= {"lock"}
+
+
+@pytest.mark.slow
+def test_killing_a_restore_ends_its_server(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SERVING, str(tmp_path / "nats")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as restoring:
+        assert restoring.stdout is not None
+        port = urlsplit(restoring.stdout.readline().strip()).port
+        restoring.kill()
+    until(lambda: not listens(port), 20, "the end of the server")
+
+
+def listens(port: int | None) -> bool:
+    with socket.socket() as asking:
+        return asking.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.mark.slow

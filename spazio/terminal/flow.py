@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -31,11 +30,10 @@ from schemas import channel, role
 from schemas.settings import Settings
 from schemas.subject import Names, is_subject
 from spazio import count
-from spazio.terminal import clean, latest, sources
+from spazio.terminal import clean, latest, sources, table
 
 _WAIT_SECONDS = 2.0  # a processor answers between two batches
 _HOUR_SECONDS = 3600
-_WIDTH = 160  # where the output is no terminal
 _NO_STREAM = set("./\\")  # what a subject may have and the name of a stream may not
 _TAKEN = ("taken", "folded", "stored", "written", "superseded")
 
@@ -86,9 +84,7 @@ async def show(settings: Settings, *, json_output: bool) -> int:
         shown = {"agents": sources.content(published), "streams": [asdict(flow) for flow in flows], "readers": readers}
         print(json.dumps(shown | {"faults": faults}))
     else:
-        console = Console()
-        if not console.is_terminal:
-            console = Console(width=_WIDTH)
+        console = table.console()
         console.print(sources.table(published))
         console.print(_streams(flows))
         console.print(_readers(lines))

@@ -159,8 +159,9 @@ async def test_names_in_answers_are_shown_as_they_are_written_and_asked_for_only
 
 
 async def test_the_ledger_begins_with_the_blocks_that_agents_should_have_published(
-    client: Client, settings: Settings, capsys: pytest.CaptureFixture[str]
+    client: Client, settings: Settings, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)  # of the terminal that shows the tests
     await stream.ensure(client, settings)
     js = client.jetstream()
 

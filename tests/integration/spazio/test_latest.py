@@ -38,6 +38,21 @@ async def test_a_server_without_the_bucket_of_the_cache_is_reported_to_lack_it(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("columns", "whole"), [("", True), ("80", False)])
+async def test_a_table_in_a_pipe_has_whole_names_unless_columns_limit_it(
+    client: Client, settings: Settings, columns: str, whole: bool
+) -> None:
+    name = "node-of-a-pool." * 16
+    await cache(client, rows(2, names=[name]))
+    environ = {**os.environ, **all_settings.environment(settings), "COLUMNS": columns}
+    command = (sys.executable, "-m", "spazio", "top", "--once")
+    top = await asyncio.create_subprocess_exec(*command, env=environ, stdout=asyncio.subprocess.PIPE)
+    shown, _ = await top.communicate()
+    assert top.returncode == 0
+    assert (name in shown.decode()) == whole
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [(), ("--partitions",)])
 async def test_a_table_goes_into_a_pipe_at_every_interval_in_any_encoding(
     client: Client, settings: Settings, options: tuple[str, ...]

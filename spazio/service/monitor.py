@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import errno
 import json
 import os
 import platform
@@ -76,7 +77,12 @@ def _try(http: Http) -> None:
 
 def unusable(http: Http, error: OSError) -> SettingsError:
     """Return the error of an address on which nothing can listen."""
+    if isinstance(error, socket.gaierror):
+        remedy = "name an address of this machine with --http-host, of IPv6 without brackets"
+        return SettingsError([f"http host: cannot listen on {http.host}: {error.strerror}; {remedy}"])
     reason = os.strerror(error.errno) if error.errno else str(error)  # its text has the address once more
+    if error.errno == errno.EADDRNOTAVAIL:
+        return SettingsError([f"http host: cannot listen on {http.host}: {reason}; name another with --http-host"])
     return SettingsError(
         [f"http port: cannot listen on {http.host}:{http.port}: {reason}; choose another with --http-port, 0 for any"]
     )

@@ -30,6 +30,16 @@ async def monitor() -> AsyncIterator[Monitor]:
     made.close()
 
 
+@pytest.mark.parametrize(
+    ("host", "reason"),
+    [("[::1]", "Name or service not known"), ("203.0.113.1", "Cannot assign requested address")],
+)
+def test_a_host_on_which_nothing_can_listen_is_a_fault_of_the_host(host: str, reason: str) -> None:
+    with pytest.raises(all_settings.SettingsError, match="--http-host") as raised:
+        monitor_module.check(Http(host=host, port=0))
+    assert str(raised.value).startswith(f"http host: cannot listen on {host}: {reason}; ")
+
+
 async def ask(monitor: Monitor, path: str, method: str = "GET", **headers: str) -> Answer:
     request = urllib.request.Request(
         monitor.address + path,

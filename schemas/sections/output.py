@@ -45,7 +45,8 @@ class Output(Section):
     mid_nodes: Annotated[str, AfterValidator(_pairs)] = Field(
         "spazio.mid=true",
         description="Labels or annotations, as key=value joined by commas, all of which a node has that lends. By "
-        "default each node opts in. Empty: all nodes lend.",
+        "default each node opts in. Empty, as an option or in the file, since an empty variable counts as not set: all "
+        "nodes lend.",
     )
     mid_cpu: str = Field(
         "kubernetes.io/mid-cpu",

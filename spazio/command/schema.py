@@ -13,7 +13,7 @@ _SETTINGS = """\
 
 Made by `make docs` from `schemas/settings.py`. The command line wins over the environment, which wins over the TOML
 file that `--config` or `SPAZIO_CONFIG` names. `--nats` is short for `--nats-url`. A list is separated by commas on the
-command line and in the environment.
+command line and in the environment. An empty variable counts as not set.
 
 """
 _METRICS = """\

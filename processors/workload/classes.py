@@ -191,6 +191,8 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
     faded = state.demand._replace(seconds=seconds, age=state.demand.age * fade)
     more, first = usage.pods - state.pods, state.at_us == 0
     starts = mix.update(mix.faded(state.starts, elapsed), state.label, more, usage.new, first)
+    # That no other like them comes may be known only after their first block.
+    starts = mix.without(starts, (usage.pods > 0) & (usage.recurring == 0))
     after = state._replace(
         pods=usage.pods,
         starts=starts,

@@ -118,13 +118,16 @@ def update(state: State, label: NDArray[np.int64], more: Array, new: Array, firs
     )
 
 
-def run_before(state: State, node: int, slot: int, pods: float) -> None:
-    """Count pods of a slot as old starts, in place: they ran before it was given to their class."""
-    started, recent = state.started[node].sum(), state.recent[node].sum()
-    # Where all starts are older than those of a first block are taken for, these are as old as the others.
-    weight = min(_OLD, recent / started) if started > 0 else _OLD
-    state.started[node, slot] += pods
-    state.recent[node, slot] += pods * weight
+def move(state: State, node: int, source: int, slot: int, part: float) -> None:
+    """Count a part of a slot's starts as those of another, in place: it is given to a class of those pods."""
+    for starts in (state.started[node], state.recent[node]):
+        starts[slot] = part * starts[source]
+        starts[source] -= starts[slot]
+
+
+def without(state: State, slots: NDArray[np.bool_]) -> State:
+    """Return the state without the starts of some slots (nodes, slots): they were none."""
+    return state._replace(started=np.where(slots, 0.0, state.started), recent=np.where(slots, 0.0, state.recent))
 
 
 def weights(started: Array, recent: Array, pods: Array, repeats: Array, transitions: Array) -> Array:

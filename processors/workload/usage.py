@@ -31,6 +31,7 @@ class Usage(NamedTuple):
     Attributes:
         pods: (nodes, slots) running pods.
         new: (nodes, slots) those of them that may have been started since the block before, and may be again.
+        recurring: (nodes, slots) those of them after which another like them may come.
         counted: (nodes, slots, resources) those of them whose usage is known.
         used: (nodes, slots, resources) cores and bytes that those use.
         waiting: (nodes, slots) cores that those want beyond it.
@@ -62,6 +63,7 @@ class Usage(NamedTuple):
 
     pods: Array
     new: Array
+    recurring: Array
     counted: Array
     used: Array
     waiting: Array
@@ -159,6 +161,7 @@ def add_up(
     return Usage(
         pods=totals.of(slot >= 0),
         new=totals.of((slot >= 0) & recurring & fresh),
+        recurring=totals.of((slot >= 0) & recurring),
         counted=np.stack((totals.of(whole), totals.of(sized)), axis=-1),
         used=np.stack((totals.of(whole, pods.cores), totals.of(sized, pods.memory)), axis=-1),
         waiting=totals.of(whole, pods.waiting),

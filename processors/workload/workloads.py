@@ -128,9 +128,10 @@ class Workloads:
                 slots[name] = slot
                 self._clear(row, slot, name)
                 if name in self._unplaced.get(tally.node, ()):  # its pods run already, so none of them starts now
+                    others = self._state.pods[row, last]
+                    mix.move(self._state.starts, row, last, slot, min(pods[name] / max(others, 1.0), 1.0))
                     self._state.pods[row, slot] = pods[name]
-                    self._state.pods[row, last] = max(self._state.pods[row, last] - pods[name], 0.0)
-                    mix.run_before(self._state.starts, row, slot, float(pods[name]))
+                    self._state.pods[row, last] = max(others - pods[name], 0.0)
             self._unplaced[tally.node] = [name for name in names if name not in slots]
         else:
             self._unplaced.pop(tally.node, None)

@@ -136,15 +136,16 @@ def test_where_nothing_was_started_for_days_what_runs_comes_next(days: int) -> N
     assert node.weights() == pytest.approx({"a": 0.75, "b": 0.25, "c": 0.0})
 
 
-@pytest.mark.parametrize("seconds", [1, 60, 600])
-def test_a_class_that_gets_a_slot_later_is_no_newer_than_the_others(seconds: int) -> None:
+@pytest.mark.parametrize("seconds", [1, 60, 600, 3 * 3600])
+def test_a_class_that_gets_a_slot_later_takes_its_part_of_the_starts(seconds: int) -> None:
     node = Node()
     node.starts("a", 0, 8)
-    node.starts("b", 1)
+    node.starts("b", 1, 2)
     node.state = mix.faded(node.state, np.array([float(seconds)]))
-    node.pods[0, 2] = 1
-    mix.run_before(node.state, 0, 2, 1.0)
-    assert node.weights()["c"] < 0.15
+    before, node.pods = node.weights(), np.array([[8.0, 1.0, 1.0]])
+    mix.move(node.state, 0, 1, 2, 0.5)
+    after = node.weights()
+    assert after == pytest.approx({"a": before["a"], "b": before["b"] / 2, "c": before["b"] / 2})
 
 
 def test_counts_of_two_nodes_are_those_of_one_that_saw_both() -> None:

@@ -51,6 +51,17 @@ def test_a_daemonset_is_not_expected_again() -> None:
     assert after.mix == {"shop/app": 1.0}
 
 
+@pytest.mark.parametrize("pods", [4, 12])
+def test_a_daemonset_that_kubernetes_names_after_the_first_block_is_not_expected_again(pods: int) -> None:
+    daemons = [pod(number, f"system/d{number}", 0.01) for number in range(pods)]
+    node, everything = partition(), [*daemons, *(pod(100 + number, "shop/app", 0.4) for number in range(3))]
+    folded(node, seconds("n", 0, 5, everything))
+    for each in daemons:
+        facts = telemetry.facts("n", each["pod"], each["workloads"]).model_copy(update={"owner_kind": "DaemonSet"})
+        node.fold([telemetry.stored(facts)])
+    assert folded(node, seconds("n", 5, 30, everything))["n"].mix == {"shop/app": 1.0}
+
+
 def _mirror(uid: str, name: str) -> dict[str, Any]:
     """Return the object that a kubelet makes at the API server for a static pod."""
     return {

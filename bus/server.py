@@ -124,13 +124,14 @@ def free_port(first: int, *, option: str = "--nats-port", besides: Collection[in
     raise Unusable(f"{tried} are all in use: choose another with {option}")
 
 
-def write_config(settings: Settings, port: int, accounts: Path | None = None) -> Path:
+def write_config(settings: Settings, port: int, accounts: Path | None = None, start: str = "") -> Path:
     """Write the server's configuration into the data folder and return its path.
 
     Args:
         settings: Data folder and sizes.
         port: Loopback port.
         accounts: File with the accounts, to be included; None: everybody on this machine may do everything.
+        start: Ends the server's name, by which it differs from another that took the port meanwhile.
     """
     folder = settings.data.dir / "nats"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -139,7 +140,7 @@ def write_config(settings: Settings, port: int, accounts: Path | None = None) ->
     # The server reserves the maximum size of every stream, so its limit is their sum. Otherwise it would not start on a
     # small disk, although streams rarely reach their maximum. Writers watch how full the disk really is.
     room = sum(config.max_bytes or 0 for config in layout.configs(settings)) + _SPARE_BYTES
-    name = f"{settings.prefix}-embedded"
+    name = f"{settings.prefix}-embedded" + (f"-{start}" if start else "")
     # The server takes an included path as relative to the file, even one that begins with a slash.
     access = f"include {json.dumps(os.path.relpath(accounts, folder), ensure_ascii=False)}\n" if accounts else ""
     path.write_text(

@@ -18,7 +18,7 @@ _START_SECONDS = 20.0
 _END_SECONDS = 60.0
 
 _CONFIG = """\
-server_name: restore
+server_name: restore-{start}
 listen: 127.0.0.1:{port}
 max_payload: 1MB
 # No other client may write between the streams and their end.
@@ -43,8 +43,8 @@ async def running(folder: Path, room: int) -> AsyncIterator[str]:
     Raises:
         Unusable: There is no server program, or it does not start.
     """
-    program, port, password = server.find(), server.free_port(0), secrets.token_hex(16)
-    config, log = _configure(folder, port, password, room), folder / "restore.log"
+    program, port, start, password = server.find(), server.free_port(0), secrets.token_hex(4), secrets.token_hex(16)
+    config, log = _configure(folder, port, start, password, room), folder / "restore.log"
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
             *server.command(program, config),
@@ -55,7 +55,7 @@ async def running(folder: Path, room: int) -> AsyncIterator[str]:
     try:
         try:
             async with asyncio.timeout(_START_SECONDS):
-                await child.listening(port)
+                await child.listening(port, start)
         except TimeoutError:
             tail = " | ".join(log.read_text(errors="replace").splitlines()[-3:])
             raise server.Unusable(f"nats-server did not start: {tail or 'it logged nothing'}") from None
@@ -73,10 +73,11 @@ async def running(folder: Path, room: int) -> AsyncIterator[str]:
         log.unlink(missing_ok=True)
 
 
-def _configure(folder: Path, port: int, password: str, room: int) -> Path:
+def _configure(folder: Path, port: int, start: str, password: str, room: int) -> Path:
     folder.mkdir(parents=True, mode=0o700)
     config = folder / "restore.conf"
-    text = _CONFIG.format(port=port, password=password, store=json.dumps(str(folder), ensure_ascii=False), room=room)
+    store = json.dumps(str(folder), ensure_ascii=False)
+    text = _CONFIG.format(start=start, port=port, password=password, store=store, room=room)
     with os.fdopen(os.open(config, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)
     return config

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import secrets
 import shutil
 import signal
 import sys
@@ -156,14 +157,14 @@ class _Up:
         return self._folder / "run" / f"{name}.json"
 
     async def _start_server(self) -> None:
-        program, port = server.find(), server.free_port(self._settings.nats.port)
+        program, port, start = server.find(), server.free_port(self._settings.nats.port), secrets.token_hex(4)
         self._access = embedded.prepare(self._settings)
         log_file, output = self._folder / "nats" / server.LOG, self._folder / "nats" / server.OUTPUT
-        command = server.command(program, server.write_config(self._settings, port, self._access.accounts))
+        command = server.command(program, server.write_config(self._settings, port, self._access.accounts, start))
         self._url = f"nats://127.0.0.1:{port}"
         logged = log_file.stat().st_size if log_file.exists() else 0
         output.unlink(missing_ok=True)
-        ready, answers = (lambda _: child.listening(port)), (lambda _: probe.nats(port))
+        ready, answers = (lambda _: child.listening(port, start)), (lambda _: probe.nats(port))
         self._add(Recipe("nats", command, ready, log_file=output, answers=answers))
         self._tasks["nats log"] = asyncio.create_task(self._restart_server(log_file, logged), name="nats log")
         try:
@@ -208,8 +209,7 @@ class _Up:
             log.warning("child.delayed", extra={"children": ",".join(late)})
 
     def _add(self, recipe: Recipe) -> None:
-        http = self._settings.http
-        patience = partial(Patience, http.hung_seconds, http.busy_seconds)
+        patience = partial(Patience, self._settings.http.hung_seconds, self._settings.http.busy_seconds)
         made = self._children[recipe.name] = Child(recipe, self._publish, patience)
         self._tasks[recipe.name] = asyncio.create_task(made.run(), name=recipe.name)
 

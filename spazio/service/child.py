@@ -188,14 +188,11 @@ def read(note: Path, pid: int = 0) -> str | None:
     return None
 
 
-async def listening(port: int) -> str:
-    """Wait until something listens on a loopback port."""
-    while True:
-        with contextlib.suppress(OSError):
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.close()
-            return ""
+async def listening(port: int, name: str) -> str:
+    """Wait until the NATS server whose name has this part listens on a loopback port, and no other that took it."""
+    while not await probe.nats(port, name):  # noqa: ASYNC110 # sockets of other processes have no events
         await asyncio.sleep(0.05)
+    return ""
 
 
 def end_with(parent: int, sign: signal.Signals) -> None:

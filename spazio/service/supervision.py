@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import secrets
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -55,12 +56,13 @@ class Supervised:
             bus.server.Unusable: There is no server program.
         """
         if not self.url:
-            program, port = server.find(), server.free_port(0)
+            program, port, start = server.find(), server.free_port(0), secrets.token_hex(4)
             output = self._settings.data.dir / "nats" / server.OUTPUT
             self._access = embedded.prepare(self._settings)
-            command = server.command(program, server.write_config(self._settings, port, self._access.accounts))
+            config = server.write_config(self._settings, port, self._access.accounts, start)
             self.url = f"nats://127.0.0.1:{port}"
-            self._add(Recipe("nats", command, lambda _: child.listening(port), log_file=output))
+            command = server.command(program, config)
+            self._add(Recipe("nats", command, lambda _: child.listening(port, start), log_file=output))
             await self._ready("nats")
         own = self._access.of(role.ADMIN, self._settings)
         nats = self._settings.nats.model_copy(update={"url": self.url, "credentials": own})

@@ -29,9 +29,10 @@ def unverified() -> ssl.SSLContext:
     return context
 
 
-async def nats(port: int) -> bool:
-    """Tell whether a NATS server at a loopback port greets; the caller limits the time."""
-    return (await _first_line("127.0.0.1", port, b"", None)).startswith(_GREETING)
+async def nats(port: int, name: str = "") -> bool:
+    """Tell whether a NATS server whose name has a part greets at a loopback port; the caller limits the time."""
+    greeting = await _first_line("127.0.0.1", port, b"", None)
+    return greeting.startswith(_GREETING) and name.encode() in greeting
 
 
 async def _first_line(host: str, port: int, request: bytes, context: ssl.SSLContext | None) -> bytes:

@@ -109,11 +109,13 @@ async def test_a_nats_server_that_greets_is_well_and_anything_else_is_not() -> N
         writer.write(greeting[0])
         writer.close()
 
-    greeting = [b'INFO {"version":"2.14.0"}\r\n']
+    greeting = [b'INFO {"server_name":"spazio-embedded-1f","version":"2.14.0"}\r\n']
     server = await asyncio.start_server(greet, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     async with server:
         assert await probe.nats(port)
+        assert await probe.nats(port, "-1f")
+        assert not await probe.nats(port, "-2f")
         greeting[0] = b"HTTP/1.1 400 Bad Request\r\n"
         assert not await probe.nats(port)
     assert not await probe.nats(port)

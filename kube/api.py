@@ -32,6 +32,7 @@ _CONNECT_SECONDS = 10
 _LARGEST_REFUSAL = 1 << 16
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _HOST = "KUBERNETES_SERVICE_HOST"
+_OUTDATED = (answer.Unknown, aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 _MISUSED = (library.ConfigException, yaml.YAMLError, ValueError, KeyError, TypeError, AttributeError, AssertionError)
 
 
@@ -176,6 +177,8 @@ class Api:
         silence_seconds: float,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         resource = resource_of(path)
+        # Half, because `send` ends after `silence_seconds`: an address that drops packets would pass for a slow answer.
+        connect_seconds = min(_CONNECT_SECONDS, silence_seconds / 2)
         try:
             async with self._linked() as client:
                 response: aiohttp.ClientResponse = await client.call_api(
@@ -186,7 +189,7 @@ class Api:
                     body=body,
                     auth_settings=["BearerToken"],
                     _preload_content=False,
-                    _request_timeout=aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS, sock_read=silence_seconds),
+                    _request_timeout=aiohttp.ClientTimeout(sock_connect=connect_seconds, sock_read=silence_seconds),
                 )
                 async with response:
                     if not 200 <= response.status < 300:
@@ -203,7 +206,7 @@ class Api:
         link.users += 1
         try:
             yield link.client
-        except (answer.Unknown, aiohttp.ClientConnectorError):  # the address or the authority may be another now
+        except _OUTDATED:  # the address or the authority may be another now
             link.retired = True
             if self._link is link:
                 self._link = None

@@ -2,9 +2,10 @@
 
 import asyncio
 import json
+import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,18 @@ async def client(server: Server, tmp_path: Path) -> AsyncIterator[Api]:
     await api.close()
 
 
+@contextmanager
+def dropping() -> Iterator[str]:
+    """Give an address where connecting gets no answer: the queue of connections is full, and nothing accepts them."""
+    with ExitStack() as stack, socket.create_server(("127.0.0.1", 0), backlog=0) as full:
+        for _ in range(4):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            with suppress(BlockingIOError):
+                waiting.connect(full.getsockname())
+        yield "http://{}:{}".format(*full.getsockname())
+
+
 def refusal(status: int, message: str) -> Answer:
     async def refuse(_: web.Request) -> web.StreamResponse:
         return web.json_response({"kind": "Status", "message": message}, status=status)
@@ -113,6 +126,23 @@ async def test_an_authority_of_the_server_that_was_replaced_is_read_again(tmp_pa
             await api.send("GET", "/api/v1/nodes/n1")
         kubeconfig(path, server.url, "t", tmp_path / "ca.pem")
         assert await api.send("GET", "/api/v1/nodes/n1") == {}
+        await api.close()
+
+
+@pytest.mark.parametrize("how", ["send", "get"])
+async def test_an_address_that_gives_no_answer_is_read_again(server: Server, tmp_path: Path, how: str) -> None:
+    async def ask() -> Any:
+        if how == "send":
+            return await api.send("GET", "/api/v1/nodes", timeout_seconds=2)
+        async with api.get("nodes", {}, silence_seconds=2) as response:
+            return await response.json()
+
+    with dropping() as url:
+        api = Api(Kube(config=kubeconfig(tmp_path / "kubeconfig", url, "t")))
+        with pytest.raises(answer.Away, match="nodes: nothing has come in time"):
+            await ask()
+        server.configure(tmp_path / "kubeconfig", "t")
+        assert await ask() == {}
         await api.close()
 
 

@@ -1,4 +1,4 @@
-"""An exclusive lock on an open file; the kernel releases it when the process ends, however it ends."""
+"""A lock on an open file; the kernel releases it when the process ends, however it ends."""
 
 import fcntl
 import os
@@ -14,19 +14,20 @@ class Held(OSError):
         self.holder = holder
 
 
-def take(file: IO[Any] | int, *, wait: bool = False) -> None:
+def take(file: IO[Any] | int, *, wait: bool = False, shared: bool = False) -> None:
     """Lock a file for this process alone, until it is closed.
 
     Args:
-        file: The open file, or its descriptor.
+        file: The open file, or its descriptor, also that of a folder.
         wait: Whether to wait until it is free.
+        shared: Whether other processes may share it too; what was locked for this process alone is then shared.
 
     Raises:
         Held: Another process has it, and `wait` is not set.
         OSError: The file system has no locks.
     """
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError as error:
         raise Held(_holder(file)) from error
 

@@ -5,8 +5,11 @@ JSON text there. JSON has no numbers that are not finite, so those are null in i
 """
 
 import contextlib
+import glob
 import os
 import re
+import secrets
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, get_args
@@ -14,6 +17,7 @@ from typing import Literal, get_args
 import duckdb
 from duckdb.sqltypes import DuckDBPyType
 
+from bus.access import file_lock
 from sinks.history import layout
 
 Form = Literal["parquet", "csv", "json"]
@@ -26,6 +30,9 @@ _OPTIONS: dict[Form, str] = {
 _NESTED = frozenset({"list", "array", "struct", "map", "union"})
 _ERRNO = re.compile(r'"errno":"(\d+)"')
 _FLOATING = frozenset({"float", "double"})
+_TOKEN = secrets.token_hex(8)  # two containers may have the same process number
+_ANY_TOKEN = "[0-9a-f]" * 16
+_SWEEP_SECONDS = 1.0  # far more than another process takes to remove what was left
 
 
 def write(rows: duckdb.DuckDBPyRelation, path: Path, form: Form) -> int:
@@ -59,25 +66,64 @@ def write(rows: duckdb.DuckDBPyRelation, path: Path, form: Form) -> int:
 
 def hidden(path: Path) -> Path:
     """Return the path beside a file under which this process writes it; another that writes the same has its own."""
-    return path.absolute().with_name(f".{path.name}.{os.getpid()}.tmp")
+    return path.absolute().with_name(f".{path.name}.{_TOKEN}.tmp")
 
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a hidden path, which replaces the file at the end, if something is there; on an error nothing is left."""
+    """Yield a hidden path, which replaces the file at the end, if something is there; on an error nothing is left.
+
+    What processes that were killed have left of the file is removed first, unless something else is written in the
+    folder at that time.
+    """
     new = hidden(path)
-    try:
-        new.unlink(missing_ok=True)
-        yield new
-        if new.exists():
-            new.replace(path)
-    except OSError as error:
-        if error.filename == os.fspath(new):
-            error.filename = os.fspath(path)
-        raise
-    finally:
-        with contextlib.suppress(OSError):
+    with _sharing(path):
+        try:
             new.unlink(missing_ok=True)
+            yield new
+            if new.exists():
+                new.replace(path)
+        except OSError as error:
+            if error.filename == os.fspath(new):
+                error.filename = os.fspath(path)
+            raise
+        finally:
+            with contextlib.suppress(OSError):
+                new.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _sharing(path: Path) -> Iterator[None]:
+    """Share the lock of a file's folder while the file is written, so that no other process removes it as left."""
+    with contextlib.ExitStack() as closing:
+        with contextlib.suppress(OSError):  # the folder cannot be read, or its file system has no locks
+            folder = os.open(path.absolute().parent, os.O_RDONLY | os.O_DIRECTORY)
+            closing.callback(os.close, folder)
+            _sweep(folder, path)
+            _share(folder)
+        yield
+
+
+def _sweep(folder: int, path: Path) -> None:
+    try:
+        file_lock.take(folder)
+    except file_lock.Held:
+        return
+    for left in path.absolute().parent.glob(f".{glob.escape(path.name)}.{_ANY_TOKEN}.tmp"):
+        with contextlib.suppress(OSError):
+            left.unlink()
+
+
+def _share(folder: int) -> None:
+    """Share the lock; without it where another program keeps it, as `flock FOLDER spazio export` does."""
+    until = time.monotonic() + _SWEEP_SECONDS
+    while time.monotonic() < until:
+        try:
+            file_lock.take(folder, shared=True)
+        except file_lock.Held:
+            time.sleep(0.01)
+        else:
+            return
 
 
 def _name(column: str) -> str:

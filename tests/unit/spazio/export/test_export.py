@@ -3,8 +3,6 @@
 import csv
 import io
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,15 +20,6 @@ from tests.support.processors.workload import of_each_kind
 from tests.unit.sinks.history.upkeep import steps
 
 Spazio = Callable[..., int]
-WRITING = """
-import pathlib, sys
-from spazio.export import file
-with file.replacing(pathlib.Path(sys.argv[1])) as hidden, hidden.open("w") as rows:
-    rows.write("first half")
-    rows.flush()
-    print(flush=True)
-    rows.write(sys.stdin.readline())
-"""
 BEGIN_US = 1_700_000_000_000_000  # of the first block; each is a second of ten samples
 
 
@@ -184,22 +173,6 @@ def test_a_query_reads_the_history_only_and_leaves_no_file_behind_when_it_fails(
     assert spazio(tmp_path / "out.csv", "--query", query.format(tmp=tmp_path, hidden=hidden)) == 1
     assert (sorted(tmp_path.iterdir()), (tmp_path / "out.csv").read_text()) == (before, "as it was")
     assert capsys.readouterr().err.startswith("spazio: ")
-
-
-def test_two_processes_that_write_one_file_at_the_same_time_each_leave_all_of_theirs(tmp_path: Path) -> None:
-    path = tmp_path / "out.csv"
-    with subprocess.Popen(
-        [sys.executable, "-c", WRITING, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as slower:
-        assert slower.stdin is not None
-        assert slower.stdout is not None
-        slower.stdout.readline()
-        with file.replacing(path) as hidden:
-            hidden.write_text("of the faster")
-        assert path.read_text() == "of the faster"
-        slower.communicate(", second half", timeout=60)
-    assert (slower.returncode, path.read_text()) == (0, "first half, second half")
-    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.slow

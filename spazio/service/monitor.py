@@ -72,6 +72,7 @@ def beside(http: Http, offset: int, last: str = "") -> Http:
 
 def _try(http: Http) -> None:
     family = socket.AF_INET6 if ":" in http.host else socket.AF_INET
+    socket.getaddrinfo(http.host, http.port, family)  # create_server does not say that a name has no address
     socket.create_server((http.host, http.port), family=family).close()
 
 

@@ -74,5 +74,5 @@ async def test_without_grpcio_it_says_what_to_install(tmp_path: Path, monkeypatc
     fake = Fake(tmp_path)
     async with fake.serving():
         monkeypatch.setattr(importlib, "import_module", absent)
-        with pytest.raises(FileNotFoundError, match=r"spazio\[containerd\]"):
+        with pytest.raises(FileNotFoundError, match=r"\.\[containerd\]"):
             await Containerd(fake.socket).run(Heard())

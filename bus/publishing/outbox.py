@@ -99,7 +99,7 @@ class Outbox:
         self._idle.set()
 
     def guard(self, storage: StorageCheck) -> None:
-        """Have this asked after each reconnect, before anything else is sent."""
+        """Have this asked after each reconnect, before anything else is sent, and each minute."""
         self._storage = storage
 
     def follow(self, leader: "Outbox") -> None:

@@ -93,7 +93,9 @@ class Watch:
             sealer=identity.stored(settings.data.dir),
             bounds=Bounds(context.client, self._names, "watch", timeout_seconds=timeout),
         )
-        self._outbox.guard(StorageCheck(context.client, timeout_seconds=timeout))
+        buckets = (f"KV_{name}" for name in (self._names.nodes_bucket, self._names.pods_bucket))
+        self._storage = StorageCheck(context.client, [self._names.telemetry, *buckets], timeout_seconds=timeout)
+        self._outbox.guard(self._storage)
         self._life = f"{time.time_ns():x}"
         self._heard, self._room = asyncio.Event(), asyncio.Event()
 
@@ -123,6 +125,7 @@ class Watch:
         """Recall what an earlier run published; again, if the server goes away meanwhile."""
         while True:
             try:
+                await self._storage.begin()
                 facts = await self._memory.load()
             except errors.REQUEST_FAILED as error:
                 self._health.degrade(_RECOVERY, f"what was published earlier cannot be read: {error!r}")

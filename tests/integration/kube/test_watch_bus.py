@@ -11,7 +11,9 @@ import pytest
 from nats.aio.client import Client
 
 from bus import errors, stream
+from bus.connection import Connection
 from bus.health import Health
+from bus.publishing import storage_check
 from bus.reading.reader import Reader
 from bus.reading.setback import SET_BACK
 from bus.stream import Stored
@@ -25,6 +27,8 @@ from schemas.subject import Names, token
 from spazio.command import watch
 from spazio.service.service import Context
 from tests.conftest import NatsServer
+from tests.integration.bus.dying import quick
+from tests.integration.bus.test_wiped_server import made_again
 from tests.integration.kube.api_server import ApiServer, added, event, lines, page, pod, refusal
 from tests.support.background import background
 from tests.support.server.power import Power, publish
@@ -211,6 +215,26 @@ async def test_facts_that_a_bucket_alone_has_lost_are_written_to_it_again(
             await asyncio.sleep(0.1)
         assert codec.decode(PodFacts, copy.payload).name == "b"
         assert len(await stored(client, 2)) == 2
+
+
+@pytest.mark.slow
+async def test_facts_of_streams_that_somebody_deletes_are_published_again(
+    client: Connection, settings: Settings, server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (stream, storage_check):
+        monkeypatch.setattr(module, "_LOOK_SECONDS", 0.5)
+    bucket = f"KV_{NAMES.pods_bucket}"
+    server.script("pods", "list", *[page(50, pod("a", 41), pod("b", 42))] * 3)
+    server.script("pods", "watch", lines(then="hold"))
+    keeping = stream.keep(client, quick(settings), Health(), ensured=client.stats["reconnects"])
+    async with background(keeping), watching(client, settings, server, tmp_path):
+        await stored(client, 2)
+        await asyncio.sleep(0.5)  # until the checkpoint is written
+        for name in (bucket, NAMES.telemetry):
+            await client.jetstream().delete_stream(name)
+        await made_again(client, settings)
+        assert {each.name for each in await stored(client, 2)} == {"a", "b"}
+        assert (await client.jetstream().stream_info(bucket)).state.messages == 2
 
 
 async def test_trouble_with_the_api_server_is_reported_as_health(

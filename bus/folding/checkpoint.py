@@ -98,7 +98,7 @@ class Store:
         self._chunks = Chunks(client, bucket, timeout_seconds=timeout_seconds)
         self._turn: dict[str, int] = {}
         self._entries: dict[str, _Entry] = {}
-        self._swept = set[str]()  # objects whose last write was complete, so that it has left no chunks
+        self._swept = set[str]()  # objects of which no interrupted write has left chunks
 
     async def save(self, name: str, checkpoint: Checkpoint) -> None:
         """Write a checkpoint over the older of the two under this name.
@@ -121,6 +121,8 @@ class Store:
         )
         turn = self._turn.get(name, 0)
         data = json.dumps(asdict(header)).encode() + _SEPARATOR + checkpoint.body
+        for each in (turn, 1 - turn):  # a full bucket has no room for what an interrupted write of the other one left
+            await self._sweep(f"{name}.{each}")
         await self._write(f"{name}.{turn}", data)
         self._turn[name] = 1 - turn
 
@@ -169,8 +171,6 @@ class Store:
 
     async def _write(self, name: str, data: bytes) -> None:
         previous = self._entries.pop(name, None) or await self._look_up(name)
-        if name not in self._swept:
-            await self._sweep(name, previous)
         self._swept.discard(name)
         identity = f"{name}.{self._client.new_inbox().rpartition('.')[2]}"
         first, content = await self._chunks.write(identity, data)
@@ -195,21 +195,25 @@ class Store:
             await self._chunks.purge(previous.identity)
         self._swept.add(name)
 
-    async def _sweep(self, name: str, previous: _Entry) -> None:
+    async def _sweep(self, name: str) -> None:
         """Remove chunks that interrupted writes have left; a full bucket takes no write that would purge them.
 
         Raises:
             Overtaken: The description is another one at the bucket's leader.
             nats.errors.Error: The server did not answer; also TimeoutError.
         """
-        left = await self._chunks.identities(f"{name}.*") - {previous.identity}
-        if not left:
+        if name in self._swept:
             return
-        newest = await stream.newest(self._client, self._stream, subject.description(self._bucket, name), self._timeout)
-        if newest.sequence != previous.sequence:
-            raise Overtaken(f"checkpoint {name} was written by another writer")
+        entry = self._entries.pop(name, None) or await self._look_up(name)
+        left = await self._chunks.identities(f"{name}.*") - {entry.identity}
+        if left:
+            about = subject.description(self._bucket, name)
+            if (await stream.newest(self._client, self._stream, about, self._timeout)).sequence != entry.sequence:
+                raise Overtaken(f"checkpoint {name} was written by another writer")
         for identity in left:
             await self._chunks.purge(identity)
+        self._entries[name] = entry
+        self._swept.add(name)
 
     async def _read(self, name: str, entry: _Entry) -> Checkpoint | None:
         if not entry.sequence or entry.info.get("deleted"):

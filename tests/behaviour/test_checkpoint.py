@@ -147,13 +147,15 @@ async def test_a_write_that_a_full_bucket_refuses_leaves_nothing(small: Client) 
     assert await store(small).load("0", "s") == Checkpoint("s", 4, b"a state that fits")
 
 
-async def test_a_bucket_that_interrupted_writes_have_filled_takes_the_next_one(small: Client) -> None:
+@pytest.mark.parametrize("turn", [0, 1])
+async def test_a_bucket_that_interrupted_writes_have_filled_takes_the_next_one(small: Client, turn: int) -> None:
+    """`turn`: the object that they were to write; the next one writes 0."""
     mine = store(small)
     for sequence in (1, 2):
         await mine.save("0", Checkpoint("s", sequence, b"state"))
     with contextlib.suppress(ServiceUnavailableError):  # until it is full
         for number in range(100):
-            await small.jetstream().publish(f"$O.{BUCKET}.C.0.0.DEAD{number}", LARGE[:50_000])
+            await small.jetstream().publish(f"$O.{BUCKET}.C.0.{turn}.DEAD{number}", LARGE[:50_000])
     assert len(await subjects(small)) > 50
     heir = store(small)
     for sequence in (3, 4):

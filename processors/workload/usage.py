@@ -146,14 +146,9 @@ def add_up(
     whole = measured & (pods.age >= _WHOLE_SECONDS)
     begun, older = whole & (pods.age < _STARTING_SECONDS), whole & (pods.age >= _STARTING_SECONDS)
     old = pods.age >= _YOUNG_SECONDS
-    awake = pods.cores + pods.stalled
-    with_steal = whole & (awake >= _WITH_STEAL) & (awake <= _NEVER_SLEPT[1]) & pods.pressure[pods.block]
     flat, watched = np.where(slot >= 0, pods.block * slots + slot, nodes * slots), older & ~np.isnan(pods.blocked)
     ceiling, held = _at_quota(pods, flat, beside)
-    busy = with_steal & (awake >= _NEVER_SLEPT[0])
-    # What a pod waits for is estimated where the kernel does not say it; what it uses is measured.
-    threads = whole & (never_sleeping(pods.cores) | never_sleeping(pods.cores + pods.waiting))
-    marks = (held, busy, with_steal, threads)  # in the order of _MARKS
+    marks = (whole & held, *_awake(pods, whole))  # in the order of _MARKS
     # A container that runs again is of a pod that is old.
     fresh = ~beside.aged[pods.block] | (pods.age < _PULLED_SECONDS + beside.gap[pods.block])
     totals = _Totals(flat, nodes, slots)
@@ -165,10 +160,10 @@ def add_up(
         counted=np.stack((totals.of(whole), totals.of(sized)), axis=-1),
         used=np.stack((totals.of(whole, pods.cores), totals.of(sized, pods.memory)), axis=-1),
         waiting=totals.of(whole, pods.waiting),
-        held=totals.of(whole & held),
-        busy=totals.of(busy),
-        busy_with_steal=totals.of(with_steal),
-        whole=totals.of(threads),
+        held=totals.of(marks[0]),
+        busy=totals.of(marks[1]),
+        busy_with_steal=totals.of(marks[2]),
+        whole=totals.of(marks[3]),
         starting=totals.parts(begun, pods, *marks),
         young=totals.parts(older & ~old, pods, *marks),
         brief=totals.parts(measured & ~whole, pods),
@@ -179,6 +174,15 @@ def add_up(
         unplaced=sums(pods.block, np.where(slot < 0, np.nan_to_num(pods.cores), 0.0), nodes),
         **beside._replace(ceiling=ceiling)._asdict(),
     )
+
+
+def _awake(pods: Pods, whole: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], ...]:
+    """Return which of some pods (pods,) are `busy`, `busy_with_steal` and `whole`, as in `Usage`."""
+    awake = pods.cores + pods.stalled
+    with_steal = whole & (awake >= _WITH_STEAL) & (awake <= _NEVER_SLEPT[1]) & pods.pressure[pods.block]
+    # What a pod waits for is estimated where the kernel does not say it; what it uses is measured.
+    threads = whole & (never_sleeping(pods.cores) | never_sleeping(pods.cores + pods.waiting))
+    return with_steal & (awake >= _NEVER_SLEPT[0]), with_steal, threads
 
 
 def _at_quota(pods: Pods, flat: NDArray[np.intp], beside: Beside) -> tuple[Array, NDArray[np.bool_]]:

@@ -44,7 +44,7 @@ async def _once(settings: Settings, json_output: bool, classes: bool) -> int:
     if json_output:
         print(json.dumps(classes_document(rows) if classes else nodes_document(rows, now)))
     else:
-        console = table.console()
+        console = clean.console()
         console.print(table.page(rows, now, console.width, unread=unread))
     if unread:
         clean.complain(f"{len(rows)} of {count.of(len(rows) + unread, 'node')} read in {_ONCE_SECONDS:.0f} s")
@@ -52,7 +52,7 @@ async def _once(settings: Settings, json_output: bool, classes: bool) -> int:
 
 
 async def _follow(settings: Settings) -> int:
-    console = table.console()
+    console = clean.console()
     async with latest.follow(settings) as nodes:
         if not console.is_terminal:
             await _print(nodes, console)

@@ -18,7 +18,7 @@ from schemas.settings import Settings
 from schemas.subject import Names
 from spazio import count
 from spazio.service import processing
-from spazio.terminal import clean, latest, table
+from spazio.terminal import clean, latest
 
 _REFRESH_SECONDS = 1.0
 PRINTED_SECONDS = 3.0  # between two tables without a terminal, as those of `top -b`
@@ -61,14 +61,14 @@ async def once(settings: Settings, *, json_output: bool) -> int:
     if json_output:
         print(json.dumps([row._asdict() for row in rows]))
     else:
-        table.console().print(_table(rows))
+        clean.console().print(_table(rows))
     return 0 if all(row.owner or row.idle for row in rows) else 1
 
 
 async def follow(settings: Settings) -> int:
     """Show all parts until Ctrl-C."""
     async with latest.dial(settings) as client:
-        console = table.console()
+        console = clean.console()
         while not console.is_terminal:
             console.print(_table(await _rows(client, settings)))
             await asyncio.sleep(PRINTED_SECONDS)

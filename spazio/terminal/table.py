@@ -4,12 +4,11 @@ Names are truncated before numbers, and a narrow terminal omits the least import
 for all rows, the last ones are omitted and the caption counts them.
 """
 
-import os
 from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from rich import box
-from rich.console import Console, Group
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -26,7 +25,6 @@ _NODE_LINES, _CLASS_LINES = 6, 7
 # Classes that a low screen shows at least, however many nodes there are.
 _LEAST_CLASSES = 4
 
-_WIDTH = 1000  # where no terminal limits it: the longest name of a node has 253 characters
 
 Row = TypeVar("Row", Availability, cluster.Total)
 
@@ -38,12 +36,6 @@ class _Column(NamedTuple, Generic[Row]):
     cell: Callable[[Row], str | Text]
     left: bool = False
     least: int = 0
-
-
-def console() -> Console:
-    """Return the console of standard output; what is no terminal is as wide as COLUMNS, as `watch` sets it, or wide."""
-    made = Console()
-    return made if made.is_terminal or os.environ.get("COLUMNS") else Console(width=_WIDTH)
 
 
 def page(

@@ -4,6 +4,8 @@ import asyncio
 import os
 import sys
 
+import pytest
+
 from bus import connection, stream
 from schemas import settings as all_settings
 from schemas.settings import Settings
@@ -19,6 +21,7 @@ def partitioned(settings: Settings, number: int) -> Settings:
     return settings.model_copy(update={"nats": nats})
 
 
+@pytest.mark.slow
 async def test_processors_end_so_that_they_start_with_the_tasks_of_the_new_partitions(
     settings: Settings, nats_server: NatsServer
 ) -> None:

@@ -24,7 +24,7 @@ def partition() -> Partition:
 
 
 @pytest.mark.parametrize("classes", [1, 4])
-@pytest.mark.parametrize("quiet_seconds", [30, 4000])
+@pytest.mark.parametrize("quiet_seconds", [30, pytest.param(4000, marks=pytest.mark.slow)])
 def test_pods_of_classes_without_a_slot_are_expected_again(classes: int, quiet_seconds: int) -> None:
     """Eight DaemonSets fill the slots of a node; then four services of 0.4 cores come, and about three more fit."""
     node = partition()
@@ -157,6 +157,7 @@ def throttled(limit: float, work: float, rate: float, seconds: int, seed: int) -
     return [(b - a, d - c) for (a, b), (c, d) in zip(pairwise(used[1:]), pairwise(kept[1:]), strict=True)]
 
 
+@pytest.mark.slow
 def test_a_service_with_a_quota_that_it_does_not_use_up_is_one() -> None:
     """Half of the quota is used, and requests wait for it in a third of the time: as many fit as without the quota."""
     pods = [throttled(0.2, 0.05, 2.0, 92, seed) for seed in range(4)]

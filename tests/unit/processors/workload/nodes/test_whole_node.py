@@ -143,6 +143,7 @@ def test_what_a_pod_costs_stays_what_it_is_when_the_node_comes_back_with_another
     assert costs[1] == pytest.approx(costs[0], rel=0.1)
 
 
+@pytest.mark.slow
 def test_a_node_that_comes_back_after_hours_has_its_pod_limit_and_its_pods_their_classes() -> None:
     partition, pods = Partition(load({}, environ={}), 0), [pod(number, "guess", 0.05) for number in range(4)]
     described(partition, 3.8, 6 * GIB, pods=8.0)
@@ -154,6 +155,7 @@ def test_a_node_that_comes_back_after_hours_has_its_pod_limit_and_its_pods_their
         assert (last.available, last.binding, list(last.classes or {})) == (4.0, "pods", ["shop/web"])
 
 
+@pytest.mark.slow
 def test_a_node_that_kubernetes_deleted_is_forgotten_with_its_facts() -> None:
     partition, pods = Partition(load({}, environ={}), 0), [pod(number, "guess", 0.05) for number in range(4)]
     described(partition, 3.8, 6 * GIB, pods=8.0)
@@ -166,6 +168,7 @@ def test_a_node_that_kubernetes_deleted_is_forgotten_with_its_facts() -> None:
     assert list(after.classes or {}) == ["guess"]
 
 
+@pytest.mark.slow
 def test_where_usage_of_pods_no_longer_comes_the_nodes_own_usage_counts() -> None:
     partition, two = Partition(load({}, environ={}), 0), [pod(number, "shop/web", 0.2) for number in range(2)]
     folded(partition, seconds("n", 0, 60, two))

@@ -90,6 +90,7 @@ async def test_without_any_answer_the_ledger_does_not_add_up(
     assert "no service answers" in json.loads(capsys.readouterr().out)["faults"][0]
 
 
+@pytest.mark.slow
 async def test_telemetry_that_no_processor_reads_does_not_add_up(
     client: Client, settings: Settings, process_ledger: Ledger, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -201,6 +201,7 @@ async def test_of_what_is_read_apart_neither_task_has_what_the_first_does_not_ke
         assert second_reader.take_skipped() == left_out + 10 - facts
 
 
+@pytest.mark.slow
 async def test_what_was_read_apart_when_the_server_stops_answering_is_read_again_by_both_tasks_and_not_counted(
     server: Server, client: Connection
 ) -> None:

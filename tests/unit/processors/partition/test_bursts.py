@@ -41,6 +41,7 @@ def burst(begin: int, ahead: int) -> Iterator[tuple[str, bytes]]:
 
 
 @pytest.mark.parametrize("ahead", [1, LATER], ids=["from here on", "in a far future"])
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Partition, PredictionPartition])
 def test_a_burst_of_one_node_makes_no_other_node_forgotten(kind: type[Any], ahead: int) -> None:
     partition = made(kind)

@@ -94,6 +94,7 @@ def test_static_pods_are_not_expected_again(watched: bool) -> None:
     assert after.available == pytest.approx(6, abs=0.5)
 
 
+@pytest.mark.slow
 def test_a_container_that_runs_again_is_no_start() -> None:
     """Five services, and an exporter whose container ends every minute and is started again."""
     node, services = partition(), [pod(number, "shop/web", 0.4) for number in range(5)]

@@ -12,7 +12,7 @@ from rich.live import Live
 from schemas.messages.estimate import Availability
 from schemas.settings import Settings
 from sinks import cluster
-from spazio import INTERRUPTED, count
+from spazio import INTERRUPTED, count, terminal
 from spazio.terminal import clean, latest, partitions, table
 from spazio.terminal.browser import keys, view
 
@@ -44,7 +44,7 @@ async def _once(settings: Settings, json_output: bool, classes: bool) -> int:
     if json_output:
         print(json.dumps(classes_document(rows) if classes else nodes_document(rows, now)))
     else:
-        console = clean.console()
+        console = terminal.console()
         console.print(table.page(rows, now, console.width, unread=unread))
     if unread:
         clean.complain(f"{len(rows)} of {count.of(len(rows) + unread, 'node')} read in {_ONCE_SECONDS:.0f} s")
@@ -52,7 +52,7 @@ async def _once(settings: Settings, json_output: bool, classes: bool) -> int:
 
 
 async def _follow(settings: Settings) -> int:
-    console = clean.console()
+    console = terminal.console()
     async with latest.follow(settings) as nodes:
         if not console.is_terminal:
             await _print(nodes, console)

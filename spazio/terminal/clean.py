@@ -8,15 +8,9 @@ pass through rich's markup either: give it `Text`, or `markup=False`.
 
 import contextlib
 import errno
-import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-_WIDTH = 1000  # where no terminal limits it: the longest name of a node has 253 characters
 _REMEDIES = {
     errno.EEXIST: "it is a file, name a folder",  # only what makes a folder meets a file
     errno.ENOTDIR: "a part of this path is a file; name another place",
@@ -25,14 +19,6 @@ _REMEDIES = {
     errno.EACCES: "name another place, or become a user who may use it",
     errno.EROFS: "name another place",
 }
-
-
-def console() -> "Console":
-    """Return the console of standard output; what is no terminal is as wide as COLUMNS, as `watch` sets it, or wide."""
-    from rich.console import Console
-
-    made = Console()
-    return made if made.is_terminal or os.environ.get("COLUMNS") else Console(width=_WIDTH)
 
 
 def text(value: object) -> str:

@@ -29,7 +29,7 @@ from bus.stream import Stream
 from schemas import channel, role
 from schemas.settings import Settings
 from schemas.subject import Names, is_subject
-from spazio import count
+from spazio import count, terminal
 from spazio.terminal import clean, latest, sources
 
 _WAIT_SECONDS = 2.0  # a processor answers between two batches
@@ -84,7 +84,7 @@ async def show(settings: Settings, *, json_output: bool) -> int:
         shown = {"agents": sources.content(published), "streams": [asdict(flow) for flow in flows], "readers": readers}
         print(json.dumps(shown | {"faults": faults}))
     else:
-        console = clean.console()
+        console = terminal.console()
         console.print(sources.table(published))
         console.print(_streams(flows))
         console.print(_readers(lines))

@@ -16,7 +16,7 @@ from bus.client import Client
 from bus.folding import task, worker_pool
 from schemas.settings import Settings
 from schemas.subject import Names
-from spazio import count
+from spazio import count, terminal
 from spazio.service import processing
 from spazio.terminal import clean, latest
 
@@ -61,14 +61,14 @@ async def once(settings: Settings, *, json_output: bool) -> int:
     if json_output:
         print(json.dumps([row._asdict() for row in rows]))
     else:
-        clean.console().print(_table(rows))
+        terminal.console().print(_table(rows))
     return 0 if all(row.owner or row.idle for row in rows) else 1
 
 
 async def follow(settings: Settings) -> int:
     """Show all parts until Ctrl-C."""
     async with latest.dial(settings) as client:
-        console = clean.console()
+        console = terminal.console()
         while not console.is_terminal:
             console.print(_table(await _rows(client, settings)))
             await asyncio.sleep(PRINTED_SECONDS)

@@ -9,7 +9,7 @@ time for which the server was away.
 
 import json
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import nats.errors
 from nats.aio.client import Client
@@ -70,7 +70,7 @@ async def check(client: Client, stream: str, read: Mark, timeout_seconds: float)
         stored = await _next(client, stream, read.sequence, timeout_seconds)
         if stored == read:
             return
-    state = (await api.request(client, f"STREAM.INFO.{stream}", {}, timeout_seconds))["state"]
+    state = await _state(client, stream, timeout_seconds)
     first, last = int(state["first_seq"]), int(state["last_seq"])
     if read.sequence < first and read.sequence <= last:
         return  # it expired, and all that follows is new
@@ -96,9 +96,15 @@ async def last(client: Client, stream: str, timeout_seconds: float) -> Mark:
     Raises:
         nats.errors.Error: The server did not answer; also TimeoutError.
     """
-    state = (await api.request(client, f"STREAM.INFO.{stream}", {}, timeout_seconds))["state"]
+    state = await _state(client, stream, timeout_seconds)
     sequence = int(state["last_seq"])
     return Mark(sequence, _microseconds(state["last_ts"])) if sequence else Mark(0)
+
+
+async def _state(client: Client, stream: str, timeout_seconds: float) -> dict[str, Any]:
+    """Return the state of a stream, from its leader."""
+    state: dict[str, Any] = (await api.request(client, f"STREAM.INFO.{stream}", {}, timeout_seconds))["state"]
+    return state
 
 
 async def before_end(client: Client, stream: str, after: Mark, seconds: float, timeout_seconds: float) -> Mark | None:
@@ -114,7 +120,7 @@ async def before_end(client: Client, stream: str, after: Mark, seconds: float, t
     Raises:
         nats.errors.Error: The server did not answer; also TimeoutError.
     """
-    state = (await api.request(client, f"STREAM.INFO.{stream}", {}, timeout_seconds))["state"]
+    state = await _state(client, stream, timeout_seconds)
     behind = (_microseconds(state["last_ts"]) - after.stored_us) / 1e6
     if not after.stored_us or behind <= seconds:
         return None
@@ -134,7 +140,7 @@ async def last_until(client: Client, stream: str, until_us: int, timeout_seconds
     Raises:
         nats.errors.Error: The server did not answer; also TimeoutError.
     """
-    state = (await api.request(client, f"STREAM.INFO.{stream}", {}, timeout_seconds))["state"]
+    state = await _state(client, stream, timeout_seconds)
     ends = int(state["first_seq"]), int(state["last_seq"])
     return (await _last_until(client, stream, ends, until_us, timeout_seconds)).sequence
 

@@ -97,12 +97,12 @@ def update(
         likely: (nodes, classes) how likely the next pod is of each class.
         settings: Settings.
     """
-    slots = cost.value.shape[1]
-    costs = _costs(state, cost, cluster, nodes, settings.estimate.prior_deviation)
+    slots, factor = cost.value.shape[1], _factor(cost.soaking, cost.value, nodes)
+    costs = _costs(state, cost, factor, cluster, nodes, settings.estimate.prior_deviation)
     # What pods take is known only as long as it is reported.
     measured = state.measured & (nodes.at_us - state.at_us <= _STALE_US)[:, None]
     used, spread = _used(state, costs.value[:, :slots], costs.doubt[:, :slots], measured, nodes)
-    costs = _widened(costs, state, cost, nodes)
+    costs = _widened(costs, classes.differing(state) * factor**2, state.pods)
     free = availability.free(used, settings.estimate)
     columns = costs.label.shape[1]
     left = Left(
@@ -141,17 +141,20 @@ def _padded(of_slots: Array, classes: int) -> Array:
     return np.concatenate((of_slots, np.zeros((len(of_slots), classes - of_slots.shape[1]))), axis=1)
 
 
-def _widened(costs: Costs, state: classes.State, cost: Cost, nodes: Nodes) -> Costs:
-    """Return costs that allow for pods of a class that differ: those that come do, and the mean of those that run."""
-    differing, slots = classes.differing(state) * _factor(cost.soaking, cost.value, nodes) ** 2, cost.value.shape[1]
-    doubt, apart = costs.doubt.copy(), costs.apart.copy()
-    doubt[:, :slots] += differing / np.maximum(state.pods, 1.0)[..., None]
+def _widened(costs: Costs, differing: Array, pods: Array) -> Costs:
+    """Return costs that allow for pods of a class that differ: those that come do, and the mean of those that run.
+
+    `differing` (nodes, slots, resources) is the variance of one pod's share, and `pods` (nodes, slots) is how many run.
+    """
+    doubt, apart, slots = costs.doubt.copy(), costs.apart.copy(), pods.shape[1]
+    doubt[:, :slots] += differing / np.maximum(pods, 1.0)[..., None]
     apart[:, :slots] = np.maximum(apart[:, :slots], differing)
     return costs._replace(doubt=doubt, apart=apart)
 
 
-def _costs(state: classes.State, cost: Cost, cluster: Cluster, nodes: Nodes, prior_deviation: float) -> Costs:
-    factor = _factor(cost.soaking, cost.value, nodes)
+def _costs(
+    state: classes.State, cost: Cost, factor: Array, cluster: Cluster, nodes: Nodes, prior_deviation: float
+) -> Costs:
     value, doubt = _bounded(cost.value, cost.soaking, nodes) * factor, cost.variance * factor**2
     apart = np.where(cost.soaking[..., None], _APART_SOAKING, _APART) * value
     soaking = np.broadcast_to(cluster.soaking > kind.SOAKING, (len(value), len(cluster.label)))

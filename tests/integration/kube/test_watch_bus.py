@@ -56,6 +56,25 @@ async def stored(client: Client, count: int) -> list[PodFacts]:
     return facts
 
 
+def one_more(go: asyncio.Event) -> Any:
+    """Return an answer of the API server that adds a pod once it may."""
+
+    async def answer(request: Any) -> Any:
+        await go.wait()
+        return await lines(added("b", 51), then="hold")(request)
+
+    return answer
+
+
+async def one_more_than_synced(client: Client, power: Power, go: asyncio.Event) -> None:
+    """Copy what the server has of one pod, and its checkpoint; then let another be added."""
+    await stored(client, 1)
+    await asyncio.sleep(0.5)  # until the checkpoint is written
+    await power.synced()
+    go.set()
+    await stored(client, 2)
+
+
 @pytest.mark.slow
 async def test_nothing_is_lost_when_nats_is_away_and_reading_stops_while_too_much_waits(
     client: Client, settings: Settings, nats_server: NatsServer, server: ApiServer, tmp_path: Path,
@@ -135,20 +154,12 @@ async def test_facts_that_a_server_lost_with_its_power_are_published_again(
     """`others`: messages of other producers that the server stores before the watch asks what is left."""
     power, go = Power(nats_server, tmp_path / "copy"), asyncio.Event()
 
-    async def later(request: Any) -> Any:
-        await go.wait()
-        return await lines(added("b", 51), then="hold")(request)
-
     server.script("pods", "list", page(50, pod("a", 41)))
-    server.script("pods", "watch", later, lines(added("b", 51), then="hold"))
+    server.script("pods", "watch", one_more(go), lines(added("b", 51), then="hold"))
     counted = SET_BACK.labels(NAMES.telemetry)._value
     before = counted.get()
     async with watching(client, settings, server, tmp_path):
-        await stored(client, 1)
-        await asyncio.sleep(0.5)  # until the checkpoint is written
-        await power.synced()
-        go.set()
-        await stored(client, 2)
+        await one_more_than_synced(client, power, go)
         await asyncio.sleep(0.5)
         await asyncio.to_thread(power.lose)
         for number in range(others):
@@ -170,18 +181,10 @@ async def test_a_watch_that_begins_again_publishes_facts_that_the_stream_alone_h
     """Its checkpoint has them: the stream was not synced when that was written."""
     power, go = Power(nats_server, tmp_path / "copy", NAMES.telemetry), asyncio.Event()
 
-    async def later(request: Any) -> Any:
-        await go.wait()
-        return await lines(added("b", 51), then="hold")(request)
-
     server.script("pods", "list", page(50, pod("a", 41)), page(51, pod("a", 41), pod("b", 51)))
-    server.script("pods", "watch", later, lines(then="hold"))
+    server.script("pods", "watch", one_more(go), lines(then="hold"))
     async with watching(client, settings, server, tmp_path):
-        await stored(client, 1)
-        await asyncio.sleep(0.5)  # until the checkpoint is written
-        await power.synced()
-        go.set()
-        await stored(client, 2)
+        await one_more_than_synced(client, power, go)
     await asyncio.to_thread(power.lose)
     for number in range(others):
         await publish(client, NAMES.node("samples", f"n{number}"), b"{}")
@@ -196,12 +199,8 @@ async def test_facts_that_a_bucket_alone_has_lost_are_written_to_it_again(
 ) -> None:
     power, go = Power(nats_server, tmp_path / "copy", f"KV_{NAMES.pods_bucket}"), asyncio.Event()
 
-    async def later(request: Any) -> Any:
-        await go.wait()
-        return await lines(added("b", 51), then="hold")(request)
-
     server.script("pods", "list", page(50, pod("a", 41)))
-    server.script("pods", "watch", later, lines(then="hold"))
+    server.script("pods", "watch", one_more(go), lines(then="hold"))
     async with watching(client, settings, server, tmp_path), asyncio.timeout(20):
         await stored(client, 1)
         await power.synced()

@@ -1,7 +1,5 @@
 """Payloads to arrays: each message is checked on its own, numbers of a whole batch at once."""
 
-import math
-import struct
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -227,22 +225,17 @@ def _shared(
 
 def _sample(source: str, payload: bytes) -> Sample:
     read = codec.decode_from(SampleBlock, payload, source)
-    metrics, pack = _form(tuple(read.metrics), len(read.values))
-    try:
-        packed = pack(*read.values)
-    except struct.error:
-        packed = pack(*(math.nan if value is None else value for value in read.values))
-    samples = len(read.values) // len(metrics)
+    metrics = _one_object(tuple(read.metrics))
     head = Head(
-        read.node, read.boot, read.seq, read.at_us, read.step_us, read.cpus, read.memory_bytes, metrics, samples
+        read.node, read.boot, read.seq, read.at_us, read.step_us, read.cpus, read.memory_bytes, metrics, read.samples
     )
-    return Sample(head, packed)
+    return Sample(head, read.packed())
 
 
 @lru_cache(maxsize=256)
-def _form(metrics: tuple[str, ...], count: int) -> tuple[tuple[str, ...], Callable[..., bytes]]:
-    """Return the columns, one object for all blocks of them, and what packs that many values."""
-    return metrics, struct.Struct(f"{count}d").pack
+def _one_object(metrics: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the columns, one object for all blocks of them."""
+    return metrics
 
 
 def _block(sample: Sample, forms: _Forms, index: int) -> Block:

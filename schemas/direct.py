@@ -2,6 +2,9 @@
 
 A derived decoder accepts only what its model accepts, and makes an equal message. What it does not accept is left to
 the model, which decides and gives the reason. So a valid message costs a third, and refusals stay as they are.
+
+A node lists the same pods in each second. Consecutive fields that a model says are repeated are decoded once for the
+same bytes; messages that repeat them share the values.
 """
 
 import itertools
@@ -33,7 +36,14 @@ _SIDES = {
 }
 _NONE: _Limits = MappingProxyType({})
 _SCALARS = (str, int, float, bool, types.NoneType)
+_Field = tuple[Any, ...]  # name, form, and default if there is one
 _MODEL_ONLY = ("validators", "field_validators", "root_validators", "field_serializers")
+
+
+_RECENT_BYTES = 64 << 20  # of repeated fields, about, twice over
+_ENTRY_BYTES = 64  # of a decoded text or number beside its own length
+
+_values_of = msgspec.structs.asdict
 
 
 class Unsupported(TypeError):
@@ -47,22 +57,41 @@ def decoder(kind: type[Message]) -> Callable[[bytes], Any] | None:
     The function raises `ValueError` for bytes that the model may or may not accept.
     """
     try:
-        form, build = _part(kind)
+        fields, build = _fields(kind)
     except Unsupported:
         return None
-    read = msgspec.json.Decoder(form).decode
-    return lambda payload: build(read(payload))
+    read = _reader(kind, fields)
+
+    def whole(payload: bytes) -> Any:
+        return build(_values_of(read(payload)))
+
+    return whole if kind.REPEATED is None else _Repeating(kind, kind.REPEATED, fields, build, whole)
+
+
+def _reader(model: type[BaseModel], fields: Iterable[_Field]) -> Callable[[bytes], msgspec.Struct]:
+    return msgspec.json.Decoder(_struct(model, fields)).decode
+
+
+def _struct(model: type[BaseModel], fields: Iterable[_Field]) -> type[msgspec.Struct]:
+    # Fields that are not known are left to the model: what is skipped is not checked for valid text.
+    return msgspec.defstruct(model.__name__, fields, kw_only=True, gc=False, forbid_unknown_fields=True)
 
 
 def _part(model: type[BaseModel]) -> tuple[type[msgspec.Struct], Build]:
     """Return a struct of a model's fields, and a function that makes the model's instance of one."""
+    fields, build = _fields(model)
+    return _struct(model, fields), lambda struct: build(_values_of(struct))
+
+
+def _fields(model: type[BaseModel]) -> tuple[list[_Field], Build]:
+    """Return a model's fields for a struct, and a function that makes the model's instance of their values by name."""
     decorators = model.__pydantic_decorators__
     if any(getattr(decorators, name) for name in _MODEL_ONLY) or model.model_config != MessagePart.model_config:
         raise Unsupported(f"{model.__name__} has validators of fields or a configuration of its own")
     after = list(decorators.model_validators.values())
     if any(validator.info.mode != "after" for validator in after):
         raise Unsupported(f"{model.__name__} has validators before its fields")
-    fields: list[tuple[Any, ...]] = []
+    fields: list[_Field] = []
     builds: list[tuple[str, Build]] = []
     for name, field in model.model_fields.items():
         if field.default_factory is not None or field.alias is not None:
@@ -71,18 +100,15 @@ def _part(model: type[BaseModel]) -> tuple[type[msgspec.Struct], Build]:
         fields.append((name, form) if field.is_required() else (name, form, field.default))
         if build is not None:
             builds.append((name, build))
-    # Fields that are not known are left to the model: what is skipped is not checked for valid text.
-    struct = msgspec.defstruct(model.__name__, fields, kw_only=True, gc=False, forbid_unknown_fields=True)
-    return struct, _builder(model, builds, [validator.func for validator in after])
+    return fields, _builder(model, builds, [validator.func for validator in after])
 
 
 def _builder(model: type[BaseModel], builds: Iterable[tuple[str, Build]], checks: Iterable[Build]) -> Build:
     names = set(model.model_fields)
     builds, checks = tuple(builds), tuple(checks)
-    new, put, values_of = model.__new__, object.__setattr__, msgspec.structs.asdict
+    new, put = model.__new__, object.__setattr__
 
-    def build(struct: Any) -> Any:
-        values = values_of(struct)
+    def build(values: dict[str, Any]) -> Any:
         for name, convert in builds:
             values[name] = convert(values[name])
         # As `model_construct`, which takes five times as long; `MessagePart` says what an instance consists of.
@@ -96,6 +122,45 @@ def _builder(model: type[BaseModel], builds: Iterable[tuple[str, Build]], checks
         return part
 
     return build
+
+
+class _Repeating:
+    """Decodes messages of a model that has repeated fields.
+
+    The bytes of these fields are cut out where the first one and the field behind the last begin at the top level, so
+    what remains is a message of the other fields. Neither part may have a field of the other: together they accept what
+    the whole does, and nothing else.
+    """
+
+    def __init__(
+        self, model: type[Message], repeated: tuple[str, str], fields: list[_Field], build: Build, whole: Build
+    ) -> None:
+        names = [field[0] for field in fields]
+        first, behind = names.index(repeated[0]), names.index(repeated[1]) + 1
+        self._begin, self._end = (f',"{names[index]}":'.encode() for index in (first, behind))
+        self._part = _reader(model, fields[first:behind])
+        self._rest = _reader(model, fields[:first] + fields[behind:])
+        self._order, self._build, self._whole = dict.fromkeys(names), build, whole
+        self._recent, self._earlier, self._bytes = dict[bytes, dict[str, Any]](), dict[bytes, dict[str, Any]](), 0
+
+    def __call__(self, payload: bytes) -> Any:
+        begin = payload.find(self._begin)
+        end = payload.find(self._end, begin)
+        if begin < 0 or end < 0:
+            return self._whole(payload)
+        text = payload[begin + 1 : end]
+        part = self._recent.get(text) or self._again(text)
+        rest = _values_of(self._rest(payload[:begin] + payload[end:]))
+        return self._build({**self._order, **part, **rest})
+
+    def _again(self, text: bytes) -> dict[str, Any]:
+        """Decode repeated fields that were not used lately, and forget those that were not for longer."""
+        part = self._earlier.get(text) or _values_of(self._part(b"{" + text + b"}"))
+        self._bytes += len(text) + _ENTRY_BYTES * text.count(b",")
+        if self._bytes > _RECENT_BYTES:
+            self._recent, self._earlier, self._bytes = {}, self._recent, 0
+        self._recent[text] = part
+        return part
 
 
 def _form(annotation: Any, limits: _Limits = _NONE) -> tuple[Any, Build | None]:

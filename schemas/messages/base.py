@@ -42,5 +42,7 @@ class Message(MessagePart):
     """Base of every message on the bus. `TITLE` is one line for the generated documents."""
 
     TITLE: ClassVar[str]
+    # First and last of the consecutive fields that a sender repeats from message to message; none: nothing is repeated.
+    REPEATED: ClassVar[tuple[str, str] | None] = None
 
     v: Annotated[int, Field(ge=1, le=VERSION, description="contract version")] = VERSION

@@ -4,10 +4,10 @@ Messages are many small objects. Thousands of them that live for seconds cost me
 which walks over all of them again and again; in columns, the same rows take a tenth of the memory and are one object.
 """
 
+import numpy as np
 import polars as pl
 
-from schemas.messages.base import Message
-from sinks.history.table import Table
+from sinks.history.table import Kept, Table
 
 _MESSAGES = 512
 
@@ -18,25 +18,27 @@ class Chunks:
     def __init__(self, table: Table) -> None:
         self._table = table
         self._frames: list[pl.DataFrame] = []
-        self._messages: list[Message] = []
+        self._kept: list[Kept] = []
         self._sequences: list[int] = []
+        self._rows: list[int] = []
 
-    def append(self, message: Message, sequence: int, rows: int) -> None:
-        """Add a message of so many rows."""
-        self._messages.append(message)
-        self._sequences.extend([sequence] * rows)
-        if len(self._messages) >= _MESSAGES:
+    def append(self, kept: Kept, sequence: int, rows: int) -> None:
+        """Add what is kept of a message of so many rows."""
+        self._kept.append(kept)
+        self._sequences.append(sequence)
+        self._rows.append(rows)
+        if len(self._kept) >= _MESSAGES:
             self._convert()
 
     def frame(self) -> pl.DataFrame:
         """Return all rows, in the order in which they came."""
-        if self._messages:
+        if self._kept:
             self._convert()
         if len(self._frames) > 1:
             self._frames = [pl.concat(self._frames)]
         return self._frames[0]
 
     def _convert(self) -> None:
-        sequences = pl.Series(self._sequences, dtype=pl.Int64)
-        self._frames.append(self._table.frame(self._messages).with_columns(sequence=sequences))
-        self._messages, self._sequences = [], []
+        sequences = np.repeat(np.array(self._sequences, dtype=np.int64), self._rows)
+        self._frames.append(self._table.frame(self._kept).with_columns(sequence=pl.Series(sequences)))
+        self._kept, self._sequences, self._rows = [], [], []

@@ -27,7 +27,6 @@ from bus.reading.setback import SetBack
 from bus.subscription import Batch, Subscription
 from schemas import channel
 from schemas.live import Live
-from schemas.messages.base import Message
 from schemas.sections.service import History
 from schemas.subject import Names
 from sinks.history import lock, table, view
@@ -45,6 +44,7 @@ _FIRST_TIDY_SECONDS, _TIDY_SECONDS = 60.0, 600.0
 _REST = 2.0  # times as long as a step of the upkeep takes: else it would take a core for seconds
 _LOCK_SECONDS = 4.0  # for an earlier process that is about to end
 
+_AT_ONCE = 256  # messages decoded before they are packed: as objects, more of them would not stay in the CPU's cache
 _GAP_SECONDS = 60.0  # for which a gap shows, if no rows come
 _GAPS = {
     SET_BACK: "{stream} came back with less than the history has read, as after a loss of power; it goes on from there",
@@ -196,7 +196,7 @@ class _Source:
         )
         names = Names(self._settings.prefix)
         bury = subscription.bury(self._client, names, "history", self._source, timeout_seconds=timeout)
-        async with Subscription(reader, table.decode, bury, account=self._account) as messages:
+        async with Subscription(reader, table.decode, bury, most=_AT_ONCE, account=self._account) as messages:
             try:
                 await self._copy(messages, writer)
             except (StreamRecreated, SetBack):
@@ -242,7 +242,7 @@ class _Source:
     async def _do(self, work: Callable[..., Result], *arguments: object) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._pool, functools.partial(work, *arguments))
 
-    async def _copy(self, messages: Subscription[Message | None], writer: Writer) -> None:
+    async def _copy(self, messages: Subscription[table.Kept | None], writer: Writer) -> None:
         loop = asyncio.get_running_loop()
         flushed = loop.time()
         while True:
@@ -257,7 +257,7 @@ class _Source:
                 await self._flush(writer)
                 flushed = loop.time()
 
-    def _take(self, writer: Writer, batch: Batch[Message | None]) -> None:
+    def _take(self, writer: Writer, batch: Batch[table.Kept | None]) -> None:
         gone = batch.last - writer.seen - batch.received
         if self._whole and writer.seen and batch.received and gone > 0:
             self._note_gap(writer, EXPIRED, gone)

@@ -14,6 +14,10 @@ from sinks.history.tables import decision, estimate, facts, pod, prediction, sam
 
 _BY_NODE = channel.kinds_by_node()
 
+# What is kept of a message until it is written: the message, or its fields with the numbers packed.
+Numbered = sample.Packed | pod.Packed
+Kept = Message | Numbered
+
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -23,10 +27,11 @@ class Table:
         name: Name of its folder and of its view.
         kind: Kind of message in the subject.
         schema: Columns of its files.
-        frame: Turns messages into a frame of that schema.
-        rows: Number of rows of a message.
-        identity: Key that only copies of one message share; None: a block's seq is the key, or there are no copies.
-        check: Raises `Refused` for a message of the schema that is refused all the same; None: there is none.
+        frame: Turns what is kept of messages into a frame of that schema.
+        rows: Number of rows of a message, of what is kept of it.
+        keep: Returns what of a message is kept until it is written, or raises `Refused`; None: all of it.
+        numbered: Each message is a node's block of a second, with `boot` and `seq`.
+        identity: Key that only copies of one message share; None: `seq` is the key, or there are no copies.
     """
 
     name: str
@@ -34,8 +39,9 @@ class Table:
     schema: Schema
     frame: Callable[[Sequence[Any]], pl.DataFrame]
     rows: Callable[[Any], int] = lambda _: 1
+    keep: Callable[[Any], Kept] | None = None
+    numbered: bool = False
     identity: Callable[[Any], Hashable] | None = None
-    check: Callable[[Any], None] | None = None
 
     @property
     def message(self) -> type[Message]:
@@ -54,10 +60,10 @@ class Table:
 
 
 TABLES: tuple[Table, ...] = (
-    Table("samples", "samples", sample.SAMPLE, sample.samples, sample.rows, check=sample.check),
-    Table("smoothed", "smoothed", sample.SMOOTHED, sample.smoothed, sample.rows),
+    Table("samples", "samples", sample.SAMPLE, sample.raw_rows, sample.rows, sample.raw, numbered=True),
+    Table("smoothed", "smoothed", sample.SMOOTHED, sample.smoothed_rows, sample.rows, sample.smoothed, numbered=True),
     Table("containers", "containers", pod.CONTAINER, pod.containers, identity=pod.event_identity),
-    Table("pods", "pods", pod.POD, pod.pods, pod.rows),
+    Table("pods", "pods", pod.POD, pod.pods, pod.rows, pod.packed, numbered=True),
     Table("availability", "availability", estimate.AVAILABILITY, estimate.availabilities),
     Table("models", "model", estimate.MODEL, estimate.models),
     Table("predictions", "prediction", prediction.PREDICTION, prediction.predictions),
@@ -82,8 +88,8 @@ def of_subject(subject: str) -> Table | None:
     return _BY_KIND.get(kind_of(subject))
 
 
-def decode(subject: str, payload: bytes) -> Message | None:
-    """Read a message that is stored under a subject; None: no table is for it.
+def decode(subject: str, payload: bytes) -> Kept | None:
+    """Read a message that is stored under a subject, and return what is kept of it; None: no table is for it.
 
     Raises:
         schemas.codec.Refused: The payload is not what its subject says, or has a value out of its metric's range.
@@ -94,6 +100,4 @@ def decode(subject: str, payload: bytes) -> Message | None:
     message = (
         codec.decode_from(table.message, payload, subject) if table.by_node else codec.decode(table.message, payload)
     )
-    if table.check is not None:
-        table.check(message)
-    return message
+    return message if table.keep is None else table.keep(message)

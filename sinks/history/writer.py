@@ -18,7 +18,6 @@ from prometheus_client import Counter
 
 from bus.accounting.ledger import LEDGER
 from bus.reading.setback import Mark
-from schemas.messages.base import Message
 from sinks.history import layout, parquet
 from sinks.history import table as tables
 from sinks.history.chunk import Chunks
@@ -29,6 +28,7 @@ from sinks.history.continuity.quota import MessageQuota
 from sinks.history.continuity.repeated import REPEATED, RepublishedRows
 from sinks.history.continuity.repetition import MOST_BETWEEN, CopyDetector
 from sinks.history.layout import Name
+from sinks.history.table import Kept
 
 log = logging.getLogger(__name__)
 
@@ -153,13 +153,13 @@ class Writer:
         """Number of buffered rows."""
         return self._open.rows + (self._sealed.rows if self._sealed else 0)
 
-    def append(self, subject: str, sequence: int, message: Message, stored_us: int = 0) -> None:
+    def append(self, subject: str, sequence: int, kept: Kept, stored_us: int = 0) -> None:
         """Buffer one message that `table.decode` has read; messages seen before, or without a table, are ignored.
 
         Args:
             subject: Its subject in the stream.
             sequence: Its sequence.
-            message: The message.
+            kept: What is kept of the message.
             stored_us: When the server stored it, in microseconds; 0: not known.
         """
         if sequence <= self._seen:
@@ -168,19 +168,19 @@ class Writer:
         table = tables.of_subject(subject)
         if table is None:
             return
-        rows = table.rows(message)
+        rows = table.rows(kept)
         self._received += rows
-        if not self._quota.admit(table, message, stored_us, self._node_messages):
+        if not self._quota.admit(table, kept, stored_us, self._node_messages):
             self._refused["over quota"] += rows
             return
-        if not self._repetition.new(table, message):
+        if not self._repetition.new(table, kept):
             self._refused[_REPEATED] += rows
             return
-        self.gaps.note(table, message, stored_us)
+        self.gaps.note(table, kept, stored_us)
         chunks = self._open.chunks.get(table.name)
         if chunks is None:
             chunks = self._open.chunks[table.name] = Chunks(table)
-        chunks.append(message, sequence, rows)
+        chunks.append(kept, sequence, rows)
         self._open.rows += rows
 
     def cover(self, first: int, last: int, stored_us: int = 0) -> None:

@@ -9,13 +9,11 @@ Blocks of a node are numbered by their seconds, so it is known exactly which of 
 import logging
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from prometheus_client import Counter
 
-from schemas.messages.base import Message
-from schemas.messages.telemetry import Block, PodUsageBlock
-from sinks.history.table import TABLES, Table
+from sinks.history.table import TABLES, Kept, Numbered, Table
 
 log = logging.getLogger(__name__)
 
@@ -80,12 +78,12 @@ class Gaps:
         self._open = dict.fromkeys(self._pace, reason)
         log.warning("history.gap", extra={"stream": self._stream, "reason": reason, "messages": messages})
 
-    def note(self, table: Table, message: Message, stored_us: int) -> None:
+    def note(self, table: Table, kept: Kept, stored_us: int) -> None:
         """Take a message that is stored, and when the server stored it."""
-        at_us: int = getattr(message, "at_us", 0)
+        at_us: int = getattr(kept, "at_us", 0)
         last = self._pace.get(table.name, Pace(at_us, stored_us, stored_us, 0.0))
         passed = max(0.0, (stored_us - last.stored_us) / 1e6)
-        rows, since_us, summed = table.rows(message), last.since_us, last.sum
+        rows, since_us, summed = table.rows(kept), last.since_us, last.sum
         reason = self._open.pop(table.name, None)
         if reason is None:
             summed *= math.exp(-passed / _SECONDS)
@@ -97,10 +95,10 @@ class Gaps:
             GAP_ROWS.labels(table.name, reason).inc(max(0, round(last.rate * seconds) - rows))
             since_us += stored_us - last.stored_us
         self._pace[table.name] = Pace(at_us, stored_us, since_us, summed + rows / _SECONDS)
-        if isinstance(message, Block | PodUsageBlock):
-            self._number(table.name, message)
+        if table.numbered:
+            self._number(table.name, cast("Numbered", kept))
 
-    def _number(self, table: str, block: Block | PodUsageBlock) -> None:
+    def _number(self, table: str, block: Numbered) -> None:
         key = table, block.node
         boot, seq = self._newest.pop(key, ("", 0))
         if boot == block.boot and block.seq <= seq:

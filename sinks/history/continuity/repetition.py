@@ -11,10 +11,9 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from typing import cast
 
-from schemas.messages.base import Message
-from schemas.messages.telemetry import Block, PodUsageBlock
-from sinks.history.table import Table
+from sinks.history.table import Kept, Numbered, Table
 
 # Most messages between an original and its copy: one message of each producer when the server returns.
 MOST_BETWEEN = 16_384
@@ -67,13 +66,13 @@ class CopyDetector:
         self._followed: OrderedDict[tuple[str, str], _Followed] = OrderedDict()  # what was heard last comes last
         self._identities: dict[str, OrderedDict[Hashable, None]] = {}
 
-    def new(self, table: Table, message: Message) -> bool:
+    def new(self, table: Table, kept: Kept) -> bool:
         """Tell whether a message is new, and store its identity."""
-        if isinstance(message, Block | PodUsageBlock):
-            return self._fresh(table.name, message)
+        if table.numbered:
+            return self._fresh(table.name, cast("Numbered", kept))
         if table.identity is None:
             return True
-        identities, identity = self._identities.setdefault(table.name, OrderedDict()), table.identity(message)
+        identities, identity = self._identities.setdefault(table.name, OrderedDict()), table.identity(kept)
         if identity in identities:
             return False
         identities[identity] = None
@@ -81,7 +80,7 @@ class CopyDetector:
             identities.popitem(last=False)
         return True
 
-    def _fresh(self, table: str, block: Block | PodUsageBlock) -> bool:
+    def _fresh(self, table: str, block: Numbered) -> bool:
         lines = self._lines(table, block.node)
         offset_us = block.at_us - block.seq * 1_000_000
         for index, line in enumerate(lines):

@@ -1,11 +1,9 @@
 """Blocks of samples as rows, raw and smoothed."""
 
-import itertools
-import math
-import struct
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -28,19 +26,61 @@ SAMPLE: Schema = {**SMOOTHED, "cpus": pl.Int64, "memory_bytes": pl.Int64}
 _COLUMN_OF = {name: index for index, name in enumerate(metric.NAMES)}
 
 
-def samples(blocks: Sequence[SampleBlock]) -> pl.DataFrame:
-    """Return one row per sample."""
+class Packed(NamedTuple):
+    """What is kept of a block: its fields, its number of samples, and its values packed, row by row.
+
+    Smoothed blocks have no sizes.
+    """
+
+    node: str
+    boot: str
+    seq: int
+    at_us: int
+    step_us: int
+    cpus: int | None
+    memory_bytes: int | None
+    metrics: tuple[str, ...]
+    samples: int
+    values: bytes
+
+
+def raw(block: SampleBlock) -> Packed:
+    """Return what is kept of a block.
+
+    Raises:
+        schemas.codec.Refused: A value is out of the range of its metric, as processors see it.
+    """
+    packed = _packed(block, block.cpus, block.memory_bytes)
+    low, high = _limits(packed.metrics, packed.samples)
+    values = np.frombuffer(packed.values)
+    if np.count_nonzero(values < low) or np.count_nonzero(values > high):
+        index = int(np.flatnonzero((values < low) | (values > high))[0])
+        raise codec.Refused(metric.out_of_range(packed.metrics[index % len(packed.metrics)], values[index]))
+    return packed
+
+
+def smoothed(block: Block) -> Packed:
+    """Return what is kept of a block."""
+    return _packed(block, None, None)
+
+
+def _packed(block: Block, cpus: int | None, memory_bytes: int | None) -> Packed:
+    head = block.node, block.boot, block.seq, block.at_us, block.step_us
+    return Packed(*head, cpus, memory_bytes, tuple(block.metrics), block.samples, block.packed())
+
+
+def raw_rows(blocks: Sequence[Packed]) -> pl.DataFrame:
+    """Return one row per sample, with the sizes of its node."""
     sizes = {"cpus": [block.cpus for block in blocks], "memory_bytes": [block.memory_bytes for block in blocks]}
     return _rows(blocks, SAMPLE, sizes)
 
 
-def smoothed(blocks: Sequence[Block]) -> pl.DataFrame:
+def smoothed_rows(blocks: Sequence[Packed]) -> pl.DataFrame:
     """Return one row per sample."""
     return _rows(blocks, SMOOTHED, {})
 
 
-def _rows(blocks: Sequence[Block], schema: Schema, beside: dict[str, list[int]]) -> pl.DataFrame:
-    """Return one row per sample."""
+def _rows(blocks: Sequence[Packed], schema: Schema, beside: dict[str, list[int | None]]) -> pl.DataFrame:
     counts = np.array([block.samples for block in blocks], dtype=np.intp)
     block_of = np.repeat(np.arange(len(blocks)), counts)
     sample_of = np.arange(len(block_of)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -60,15 +100,14 @@ def _rows(blocks: Sequence[Block], schema: Schema, beside: dict[str, list[int]])
     return frame.select(list(schema)).cast(pl.Schema(schema))
 
 
-def _values(blocks: Sequence[Block], block_of: NDArray[np.intp]) -> NDArray[np.float64]:
+def _values(blocks: Sequence[Packed], block_of: NDArray[np.intp]) -> NDArray[np.float64]:
     """Return (samples, metrics) of `metric.NAMES`; NaN: not known."""
     alike: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
     for index, block in enumerate(blocks):
-        alike[tuple(block.metrics)].append(index)
+        alike[block.metrics].append(index)
     values = np.full((len(block_of), len(metric.NAMES)), np.nan, order="F")
     for names, indexes in alike.items():
-        flat = itertools.chain.from_iterable(blocks[index].values for index in indexes)
-        given = np.array(list(flat), dtype=np.float64).reshape(-1, len(names))
+        given = np.frombuffer(b"".join([blocks[index].values for index in indexes])).reshape(-1, len(names))
         rows = slice(None) if len(alike) == 1 else np.isin(block_of, indexes)
         for column, name in enumerate(names):
             if name in _COLUMN_OF:
@@ -76,26 +115,9 @@ def _values(blocks: Sequence[Block], block_of: NDArray[np.intp]) -> NDArray[np.f
     return values
 
 
-def rows(block: Block) -> int:
+def rows(block: Packed) -> int:
     """Return the number of rows of a block."""
     return block.samples
-
-
-def check(block: Block) -> None:
-    """Check that the values are in the ranges of their metrics, as processors do.
-
-    Raises:
-        schemas.codec.Refused: One is not.
-    """
-    low, high = _limits(tuple(block.metrics), block.samples)
-    try:
-        packed = struct.pack(f"{len(block.values)}d", *block.values)
-    except struct.error:
-        packed = struct.pack(f"{len(block.values)}d", *(math.nan if each is None else each for each in block.values))
-    values = np.frombuffer(packed)
-    if np.count_nonzero(values < low) or np.count_nonzero(values > high):
-        index = int(np.flatnonzero((values < low) | (values > high))[0])
-        raise codec.Refused(metric.out_of_range(block.metrics[index % len(block.metrics)], values[index]))
 
 
 @lru_cache(maxsize=256)

@@ -9,6 +9,7 @@ import pytest
 from sinks.history import chunk, column
 from sinks.history import table as tables
 from sinks.history.chunk import Chunks
+from sinks.history.tables import sample
 from tests.support.processors.telemetry import block
 
 SCORES = pl.List(pl.Struct({"strategy": pl.String, "score": pl.Float64}))
@@ -53,7 +54,7 @@ def test_fields_of_messages_are_columns_of_their_names() -> None:
 def test_chunks_keep_the_order_and_the_sequence_of_each_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunk, "_MESSAGES", 3)
     table = next(each for each in tables.TABLES if each.name == "samples")
-    blocks = [block("n", seq, cpu_util=seq / 10) for seq in range(1, 9)]
+    blocks = [sample.raw(block("n", seq, cpu_util=seq / 10)) for seq in range(1, 9)]
     chunks = Chunks(table)
     for sequence, each in enumerate(blocks, 11):
         chunks.append(each, sequence, table.rows(each))

@@ -34,7 +34,7 @@ def once(messages: list[tuple[str, bytes]]) -> list[tuple[str, Message]]:
         (kinds[subject], codec.decode(codec.MESSAGES[kinds[subject]], payload))
         for subject, payload in dict.fromkeys(messages)
     ]
-    return [item for item in decoded if not isinstance(item[1], PodUsageBlock) or pod.rows(item[1])]
+    return [item for item in decoded if not isinstance(item[1], PodUsageBlock) or pod.packed(item[1]).rows]
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from processors.estimation import level
 from processors.partition.arrival import SPAN
 from processors.rows import table
 from processors.workload import brief, classes, mix
-from processors.workload.capacity import disk
+from processors.workload.capacity import bursts, disk
 
 Header = dict[str, Any]
 Arrays = dict[str, NDArray[np.generic]]
@@ -100,6 +100,12 @@ def _from_7(header: Header, arrays: Arrays) -> tuple[Header, Arrays]:
     return header | {"format": 8}, arrays | fresh
 
 
+def _from_8(header: Header, arrays: Arrays) -> tuple[Header, Arrays]:
+    """Which classes work in bursts is seen again with their second burst."""
+    fresh = table.flatten(bursts.init(*arrays["classes.label"].shape), "classes.bursts.")
+    return header | {"format": 9}, arrays | fresh
+
+
 _GONE_WITH_3 = ("classes.rest", "classes.scatter", "classes.seconds", "classes.errors")
 STEPS: Mapping[int, Callable[[Header, Arrays], tuple[Header, Arrays]]] = {
     2: _from_2,
@@ -108,6 +114,7 @@ STEPS: Mapping[int, Callable[[Header, Arrays], tuple[Header, Arrays]]] = {
     5: _from_5,
     6: _from_6,
     7: _from_7,
+    8: _from_8,
 }
 
 

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from processors.estimation import level
 from processors.estimation.level import quotient
 from processors.workload import brief, kind, mix
-from processors.workload.capacity import disk
+from processors.workload.capacity import bursts, disk
 from processors.workload.usage import CPU, MEMORY, Usage, over_slots, settled, without_cpu
 
 Array = NDArray[np.float64]
@@ -57,6 +57,7 @@ class State(NamedTuple):
         between: (nodes, slots, resources) variance of what pods of the class take in a second, around the mean pod.
         held: (nodes, slots) seconds that its memory is known for, faded, and the more so the faster it grew.
         brief: What is known of pods that end within a second.
+        bursts: What pods take in bursts.
         rest: (nodes, resources) share of what pods may have that is taken by what is in no pod.
         drift: (nodes, resources) share by which serving classes take more now than their costs say.
         pending: (nodes,) bytes that running pods do not hold yet, but others of their class do.
@@ -79,6 +80,7 @@ class State(NamedTuple):
     between: Array
     held: Array
     brief: brief.State
+    bursts: bursts.State
     rest: level.State
     drift: level.State
     pending: Array
@@ -104,6 +106,7 @@ def init(nodes: int, slots: int, resources: int = 2) -> State:
         between=np.zeros((*flat, resources)),
         held=np.zeros(flat),
         brief=brief.init(nodes, slots),
+        bursts=bursts.init(nodes, slots),
         rest=level.init(nodes, resources),
         drift=level.init(nodes, resources),
         pending=np.zeros(nodes),
@@ -124,6 +127,7 @@ def clear(state: State, node: int, slot: int, label: int, soaking: float) -> Non
     state.between[node, slot] = 0.0
     disk.clear(state.disk, node, slot)
     brief.clear(state.brief, node, slot)
+    bursts.clear(state.bursts, node, slot)
     for part in (*state.demand[1:], state.starts.started, state.starts.recent):
         part[node, slot] = 0.0
 
@@ -183,8 +187,7 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
     fresh = ~usage.aged[:, None] & (usage.pods > state.pods) & (state.at_us > 0)[:, None]
     usage = without_cpu(usage, fresh)
     demand = np.where(np.isnan(demand), fragments, np.where(fresh, np.nan, demand))
-    here = usage.counted[..., MEMORY] > 0
-    mean = quotient(usage.used[..., MEMORY], usage.counted[..., MEMORY])
+    here, mean = usage.counted[..., MEMORY] > 0, quotient(usage.used[..., MEMORY], usage.counted[..., MEMORY])
     most = np.where(here, np.maximum(mean, mean + (state.most - mean) * fade), state.most)
     steady = quotient(np.minimum(state.most, most), most) ** _GROWTH
     seconds = np.where(begun, 0.0, state.demand.seconds * fade)
@@ -206,6 +209,7 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
         between=_between(state.between, usage, full, fade),
         held=state.held * fade * steady + np.where(here, usage.span[:, None], 0.0),
         brief=fleeting,
+        bursts=bursts.update(state.bursts, np.where(frozen, np.nan, demand), evidence.kind > kind.SOAKING, usage),
         measured=state.measured | np.stack((np.any(~np.isnan(demand), axis=1), np.any(here, axis=1)), axis=1),
         at_us=usage.at_us,
     )

@@ -30,14 +30,14 @@ from processors.estimation.availability import DISK
 from processors.estimation.availability import Room as Total
 from processors.estimation.level import quotient
 from processors.workload import classes, kind
-from processors.workload.capacity import disk, expected
+from processors.workload.capacity import bursts, disk, expected
 from processors.workload.capacity.disk import Law
 from processors.workload.capacity.expected import Costs, Left
 from processors.workload.capacity.fit import Fits
 from processors.workload.capacity.nodes import Cluster, Nodes
 from processors.workload.classes import EMPTY
 from processors.workload.cost import Cost
-from processors.workload.usage import CPU, over_slots
+from processors.workload.usage import CPU, MEMORY, over_slots
 from schemas.settings import Settings
 
 Array = NDArray[np.float64]
@@ -97,6 +97,7 @@ def update(
         likely: (nodes, classes) how likely the next pod is of each class.
         settings: Settings.
     """
+    cost, most = _with_bursts(state.bursts, cost)
     slots, factor = cost.value.shape[1], _factor(cost.soaking, cost.value, nodes)
     costs = _costs(state, cost, factor, cluster, nodes, settings.estimate.prior_deviation)
     # What pods take is known only as long as it is reported.
@@ -105,16 +106,15 @@ def update(
     costs = _widened(costs, classes.differing(state) * factor**2, state.pods)
     free = availability.free(used, settings.estimate)
     columns = costs.label.shape[1]
-    left = Left(
-        free,
-        spread,
-        np.maximum(nodes.most - nodes.pods, 0.0),
-        settings.policy.whole,
-    )
+    left = Left(free, spread, np.maximum(nodes.most - nodes.pods, 0.0), settings.policy.whole)
     disks = disk.law(state.disk, state.pods, nodes.soaked / nodes.cores, columns)
-    pods = _padded(state.pods, columns)
+    pods, reference = _padded(state.pods, columns), nodes.reference / nodes.amount
     of_class = expected.fits(left, costs, disks)
-    mixed, of_mix, law = expected.of_mix(left, costs, disks, likely, pods, nodes.reference / nodes.amount)
+    mixed, of_mix, law = expected.of_mix(left, costs, disks, likely, pods, reference)
+    if not np.array_equal(most.value, cost.value):
+        then, dearer = _in_bursts(left, costs, most, state.pods, nodes)
+        of_class = of_class.at_most(expected.fits(then, dearer, disks))
+        of_mix = of_mix.at_most(expected.of_mix(then, dearer, disks, likely, pods, reference)[1])
     assumed, priors = _assumed(state, cost, cluster)
     classed = np.any(costs.label >= 0, axis=1)
     return Room(
@@ -139,6 +139,23 @@ def update(
 def _padded(of_slots: Array, classes: int) -> Array:
     """Return values of slots (nodes, classes), zero for classes that run elsewhere."""
     return np.concatenate((of_slots, np.zeros((len(of_slots), classes - of_slots.shape[1]))), axis=1)
+
+
+def _with_bursts(state: bursts.State, cost: Cost) -> tuple[Cost, Cost]:
+    """Return what pods are expected to take, and the most that they may, with what they take in bursts."""
+    of = bursts.of(state, cost.value[..., CPU], cost.soaking)
+    likely, most = (np.stack((cores, cost.value[..., MEMORY]), axis=-1) for cores in (of.cores, of.most))
+    return cost._replace(value=likely, soaking=of.soaking), cost._replace(value=most, soaking=of.soaking)
+
+
+def _in_bursts(left: Left, costs: Costs, most: Cost, pods: Array, nodes: Nodes) -> tuple[Left, Costs]:
+    """Return what is left, and what pods cost, while all pods take the most that they may."""
+    value, free, slots = costs.value.copy(), left.free.copy(), pods.shape[1]
+    shares = _bounded(most.value, most.soaking, nodes) * _factor(most.soaking, most.value, nodes)
+    more = np.maximum(shares[..., CPU] - value[:, :slots, CPU], 0.0)
+    free[:, CPU] -= over_slots((more * pods)[..., None])[:, 0]
+    value[:, :slots, CPU] += more
+    return left._replace(free=free), costs._replace(value=value)
 
 
 def _widened(costs: Costs, differing: Array, pods: Array) -> Costs:

@@ -23,6 +23,10 @@ class Fits(NamedTuple):
     upper: Array
     binding: NDArray[np.int64]
 
+    def at_most(self, other: "Fits") -> "Fits":
+        """Return this with the lower of both lower bounds."""
+        return self._replace(lower=np.minimum(self.lower, other.lower))
+
 
 def fit(free: Array, spread: Array, cost: Array, doubt: Array, apart: Array, left: Array, *, whole: bool) -> Fits:
     """Return what fits, (nodes, classes).

@@ -14,6 +14,7 @@ from bus import connection, stream
 from schemas.settings import Settings
 from schemas.subject import Names
 from sinks.history import layout, view
+from sinks.history.tables import sample
 from sinks.history.writer import Writer
 from tests.e2e.pipeline import Up, spazio, until, up
 from tests.support.processors import telemetry
@@ -192,7 +193,9 @@ def test_a_replay_leaves_out_bad_rows_only_on_request(tmp_path: Path) -> None:
 def test_a_bad_row_of_a_history_is_reported_with_its_file_in_the_history(tmp_path: Path) -> None:
     folder = tmp_path / "history"
     writer = Writer(folder, "T", "20260101T000000000000Z", 1)
-    writer.append(telemetry.NAMES.part(0, "samples", "n"), 1, telemetry.block("n", 0, cpu_util=1.5))
+    block = telemetry.block("n", 0, cpu_util=1.5)
+    kept = sample.smoothed(block)._replace(cpus=block.cpus, memory_bytes=block.memory_bytes)  # `raw` would refuse it
+    writer.append(telemetry.NAMES.part(0, "samples", "n"), 1, kept)
     writer.flush()
     view.create(folder)
     answer = spazio("replay", str(folder), "--data-dir", str(tmp_path / "data"))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from producers.simulated import message
 from producers.simulated.cluster import Cluster
+from schemas import codec
 from schemas.messages.telemetry import SampleBlock
 from schemas.subject import Names
 from sinks.history import table
@@ -24,11 +25,12 @@ def write(folder: Path, created: str, nodes: int, start_us: int, seconds: int) -
         for each in made:
             sequence += 1
             subject = names.part(0, each.kind, cluster.fleet.name[each.node])
-            read = table.decode(subject, each.payload(start_us))
-            assert read is not None  # each kind has its table
-            target.append(subject, sequence, read, start_us + second * 1_000_000)
-            if isinstance(read, SampleBlock):
-                yield read
+            payload = each.payload(start_us)
+            kept = table.decode(subject, payload)
+            assert kept is not None  # each kind has its table
+            target.append(subject, sequence, kept, start_us + second * 1_000_000)
+            if each.kind == "samples":
+                yield codec.decode(SampleBlock, payload)
         if second % _FLUSH_SECONDS == _FLUSH_SECONDS - 1:
             target.flush()
     target.flush()

@@ -209,7 +209,7 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
         between=_between(state.between, usage, full, fade),
         held=state.held * fade * steady + np.where(here, usage.span[:, None], 0.0),
         brief=fleeting,
-        bursts=bursts.update(state.bursts, np.where(frozen, np.nan, demand), evidence.kind > kind.SOAKING, usage),
+        bursts=bursts.update(state.bursts, demand, frozen, evidence.kind > kind.SOAKING, usage),
         measured=state.measured | np.stack((np.any(~np.isnan(demand), axis=1), np.any(here, axis=1)), axis=1),
         at_us=usage.at_us,
     )

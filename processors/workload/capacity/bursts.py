@@ -54,15 +54,17 @@ def clear(state: State, node: int, slot: int) -> None:
         part[node, slot] = 0.0
 
 
-def update(state: State, demand: Array, soaking: NDArray[np.bool_], usage: Usage) -> State:
+def update(state: State, demand: Array, frozen: NDArray[np.bool_], soaking: NDArray[np.bool_], usage: Usage) -> State:
     """Take in one block of each node.
 
     Args:
         state: Bursts so far.
         demand: (nodes, slots) cores that the mean pod demands; NaN: not known.
+        frozen: (nodes, slots) True: pods may get less than they demand, so only more than before says something.
         soaking: (nodes, slots) True: threads of the class are always runnable now.
         usage: The block.
     """
+    demand = np.where(frozen, np.fmax(demand, state.mean), demand)
     passed = np.where(np.isnan(demand), 0.0, -np.expm1(-usage.span / _AVERAGED_SECONDS)[:, None])
     elapsed = np.maximum(usage.gap, 0.0)[:, None]
     mean = state.mean + passed * (np.nan_to_num(demand) - state.mean)

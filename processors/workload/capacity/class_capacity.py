@@ -153,7 +153,7 @@ def _in_bursts(left: Left, costs: Costs, most: Cost, pods: Array, nodes: Nodes) 
     value, free, slots = costs.value.copy(), left.free.copy(), pods.shape[1]
     shares = _bounded(most.value, most.soaking, nodes) * _factor(most.soaking, most.value, nodes)
     more = np.maximum(shares[..., CPU] - value[:, :slots, CPU], 0.0)
-    free[:, CPU] -= over_slots((more * pods)[..., None])[:, 0]
+    free[:, CPU] = np.maximum(free[:, CPU] - over_slots((more * pods)[..., None])[:, 0], 0.0)
     value[:, :slots, CPU] += more
     return left._replace(free=free), costs._replace(value=value)
 

@@ -51,6 +51,18 @@ def test_between_bursts_no_more_pods_fit_than_hold_in_the_next_one(pods: int, co
     assert np.median([row.lower for row in later]) >= 0.25 * holds
 
 
+def test_a_node_whose_pods_are_too_many_in_their_bursts_has_no_room_between_them() -> None:
+    later = rows(8, lambda second: 0.6 if second % 60 < 20 else 0.1, 240)[KNOWN:]
+    assert {row.lower for row in later} == {0.0}
+    assert {part.lower for row in later for part in (row.classes or {}).values()} == {0.0}
+    random = np.random.default_rng(7)
+
+    def most_of_the_time(second: int) -> float:
+        return float(max(0.0, 1 + 0.3 * random.standard_normal()) * (0.5 if second % 60 < 40 else 0.1))
+
+    assert max(row.lower for row in rows(7, most_of_the_time, 180)[KNOWN + 20 :]) <= 1
+
+
 def test_pods_that_compute_in_bursts_count_as_such_between_them() -> None:
     """Of pods that never sleep while they work eight fit on 4 CPUs, of services of a whole core hardly three."""
     later = rows(2, lambda second: 1.0 if second % 60 < 20 else 0.01, 240)[KNOWN:]

@@ -149,14 +149,17 @@ class _Repeating:
         if begin < 0 or end < 0:
             return self._whole(payload)
         text = payload[begin + 1 : end]
-        part = self._recent.get(text) or self._again(text)
-        rest = _values_of(self._rest(payload[:begin] + payload[end:]))
+        try:
+            part = self._recent.get(text) or self._again(text)
+            rest = _values_of(self._rest(payload[:begin] + payload[end:]))
+        except msgspec.ValidationError:  # as where fields come in another order
+            return self._whole(payload)
         return self._build({**self._order, **part, **rest})
 
     def _again(self, text: bytes) -> dict[str, Any]:
         """Decode repeated fields that were not used lately, and forget those that were not for longer."""
         part = self._earlier.get(text) or _values_of(self._part(b"{" + text + b"}"))
-        self._bytes += len(text) + _ENTRY_BYTES * text.count(b",")
+        self._bytes += len(text) * (1 if text.isascii() else 4) + _ENTRY_BYTES * (8 + text.count(b","))
         if self._bytes > _RECENT_BYTES:
             self._recent, self._earlier, self._bytes = {}, self._recent, 0
         self._recent[text] = part

@@ -180,7 +180,7 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
     begun, fleeting = _begun(state, usage), brief.update(state.brief, usage, fade, state.present_us)
     ended = brief.lost(state.pods, state.demand.mean, fleeting, usage)
     fragments = brief.demand(fleeting, ended, state.rest, usage, full)
-    usage = settled(state.demand, usage, before.evident)
+    grown, usage = bursts.grown(usage), settled(state.demand, usage, before.evident)
     evidence = before._replace(kind=kind.after(before, usage, full, fragments), quota=kind.quota(before, usage, full))
     demand, frozen = kind.demand(evidence, usage, full)
     # Where ages are not reported, what came since the block before may have run for a part of it only.
@@ -209,7 +209,7 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
         between=_between(state.between, usage, full, fade),
         held=state.held * fade * steady + np.where(here, usage.span[:, None], 0.0),
         brief=fleeting,
-        bursts=bursts.update(state.bursts, demand, frozen, evidence.kind > kind.SOAKING, usage),
+        bursts=bursts.update(state.bursts, np.where(grown, demand, np.nan), frozen, evidence.kind, usage, state.pods),
         measured=state.measured | np.stack((np.any(~np.isnan(demand), axis=1), np.any(here, axis=1)), axis=1),
         at_us=usage.at_us,
     )

@@ -97,7 +97,6 @@ def update(
         likely: (nodes, classes) how likely the next pod is of each class.
         settings: Settings.
     """
-    cost, most = _with_bursts(state.bursts, cost)
     slots, factor = cost.value.shape[1], _factor(cost.soaking, cost.value, nodes)
     costs = _costs(state, cost, factor, cluster, nodes, settings.estimate.prior_deviation)
     # What pods take is known only as long as it is reported.
@@ -111,10 +110,9 @@ def update(
     pods, reference = _padded(state.pods, columns), nodes.reference / nodes.amount
     of_class = expected.fits(left, costs, disks)
     mixed, of_mix, law = expected.of_mix(left, costs, disks, likely, pods, reference)
-    if not np.array_equal(most.value, cost.value):
-        then, dearer = _in_bursts(left, costs, most, state.pods, nodes)
-        of_class = of_class.at_most(expected.fits(then, dearer, disks))
-        of_mix = of_mix.at_most(expected.of_mix(then, dearer, disks, likely, pods, reference)[1])
+    if (then := _in_bursts(left, costs, state, cost, nodes)) is not None:
+        of_class = of_class.at_most(expected.fits(*then, disks))
+        of_mix = of_mix.at_most(expected.of_mix(*then, disks, likely, pods, reference)[1])
     assumed, priors = _assumed(state, cost, cluster)
     classed = np.any(costs.label >= 0, axis=1)
     return Room(
@@ -141,20 +139,23 @@ def _padded(of_slots: Array, classes: int) -> Array:
     return np.concatenate((of_slots, np.zeros((len(of_slots), classes - of_slots.shape[1]))), axis=1)
 
 
-def _with_bursts(state: bursts.State, cost: Cost) -> tuple[Cost, Cost]:
-    """Return what pods are expected to take, and the most that they may, with what they take in bursts."""
-    of = bursts.of(state, cost.value[..., CPU], cost.soaking)
-    likely, most = (np.stack((cores, cost.value[..., MEMORY]), axis=-1) for cores in (of.cores, of.most))
-    return cost._replace(value=likely, soaking=of.soaking), cost._replace(value=most, soaking=of.soaking)
-
-
-def _in_bursts(left: Left, costs: Costs, most: Cost, pods: Array, nodes: Nodes) -> tuple[Left, Costs]:
-    """Return what is left, and what pods cost, while all pods take the most that they may."""
-    value, free, slots = costs.value.copy(), left.free.copy(), pods.shape[1]
-    shares = _bounded(most.value, most.soaking, nodes) * _factor(most.soaking, most.value, nodes)
-    more = np.maximum(shares[..., CPU] - value[:, :slots, CPU], 0.0)
-    free[:, CPU] = np.maximum(free[:, CPU] - over_slots((more * pods)[..., None])[:, 0], 0.0)
-    value[:, :slots, CPU] += more
+def _in_bursts(left: Left, costs: Costs, state: classes.State, cost: Cost, nodes: Nodes) -> tuple[Left, Costs] | None:
+    """Return what is left, and what pods cost, in bursts of the classes that run; None: none works in bursts."""
+    now = cost.value[..., CPU]
+    cores, soaking = bursts.of(state.bursts, now, cost.soaking)
+    if np.array_equal(cores, now):
+        return None
+    most = np.stack((cores, cost.value[..., MEMORY]), axis=-1)
+    shares = (_bounded(most, soaking, nodes) * _factor(soaking, most, nodes))[..., CPU]
+    more = np.maximum(shares - costs.value[:, : now.shape[1], CPU], 0.0)
+    # Of what all that run would take if their bursts came at the same time, as much as they took at a time.
+    demanded = over_slots((now * state.pods)[..., None])[:, 0] + state.drift.mean[:, CPU] * nodes.amount[:, CPU]
+    beyond = np.maximum(state.bursts.most[:, 0] - np.nan_to_num(demanded), 0.0)
+    at_once = over_slots(((cores - now) * state.pods)[..., None])[:, 0]
+    part = np.minimum(quotient(beyond, at_once), 1.0)
+    value, free = costs.value.copy(), left.free.copy()
+    value[:, : now.shape[1], CPU] += more
+    free[:, CPU] = np.maximum(free[:, CPU] - part * over_slots((more * state.pods)[..., None])[:, 0], 0.0)
     return left._replace(free=free), costs._replace(value=value)
 
 

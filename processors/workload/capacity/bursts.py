@@ -84,17 +84,17 @@ def update(
         usage: The block.
         before: (nodes, slots) pods that ran before it.
     """
-    elapsed, cores, known = np.maximum(usage.gap, 0.0)[:, None], np.nan_to_num(demand), ~np.isnan(demand)
+    elapsed, cores, measured = np.maximum(usage.gap, 0.0)[:, None], np.nan_to_num(demand), ~np.isnan(demand)
     slow, quick = (-np.expm1(-usage.span / each)[:, None] for each in (_AVERAGED_SECONDS, _TAKEN_SECONDS))
-    mean = state.mean + known * slow * (cores - state.mean)
-    short = state.short + known * quick * (cores - state.short)
+    mean = state.mean + measured * slow * (cores - state.mean)
+    short = state.short + measured * quick * (cores - state.short)
     resting = mean < _FALLEN * state.highest
     fade = np.exp(-elapsed / _HIGHEST_SECONDS)
-    kept = np.where(resting | ~known, 1.0, fade)
+    kept = np.where(resting | ~measured, 1.0, fade)
     highest = np.maximum(mean, mean + (state.highest - mean) * kept)
-    above = known & (mean > _BACK * highest)
+    above = measured & (mean > _BACK * highest)
     same = (usage.pods == before) & (usage.starting[..., 0] == 0) & (usage.brief[..., 0] == 0)
-    span = np.where(known, usage.span[:, None], 0.0)
+    span = np.where(measured, usage.span[:, None], 0.0)
     low = np.where(same, state.low + np.where(resting & ~frozen, span, 0.0), 0.0)
     high = np.where(same & above & (low >= _LASTING_SECONDS), state.high + span, 0.0)
     back = high >= _LASTING_SECONDS

@@ -51,12 +51,12 @@ def rows(pods: int, cores: Callable[[int], float], last: int) -> list[Availabili
 
 def bursting(demands: Iterable[float]) -> bool:
     """Tell whether a pod that demands so many cores from second to second ever counts as working in bursts."""
-    state, one, never = bursts.init(1, 1), np.ones((1, 1)), np.zeros((1, 1), dtype=np.bool_)
+    state, single, never = bursts.init(1, 1), np.ones((1, 1)), np.zeros((1, 1), dtype=np.bool_)
     none = np.zeros((1, 1, 7))
-    block: Any = SimpleNamespace(span=np.ones(1), gap=np.ones(1), pods=one, starting=none, brief=none)
+    block: Any = SimpleNamespace(span=np.ones(1), gap=np.ones(1), pods=single, starting=none, brief=none)
     seen = False
     for demand in demands:
-        state = bursts.update(state, np.full((1, 1), demand), never, 0.0 * one, block, one)
+        state = bursts.update(state, np.full((1, 1), demand), never, 0.0 * single, block, single)
         seen |= bool(bursts.of(state, np.zeros((1, 1)), never)[0].any())
     return seen
 

@@ -1,5 +1,6 @@
 """A derived decoder accepts nothing that its model refuses, and makes the same message."""
 
+import json
 import random
 from typing import Annotated
 
@@ -139,6 +140,15 @@ def test_repeated_fields_are_read_as_the_model_reads_them_wherever_they_stand(ol
             assert repr(decode(payload)) == expected
         except msgspec.ValidationError:
             assert repr(codec.decode(PodUsageBlock, payload)) == expected
+
+
+def test_a_block_whose_fields_come_in_another_order_is_read_without_the_model() -> None:
+    sent = pods(["a"], 1)
+    fields = json.loads(codec.encode(sent))
+    moved = {name: fields.pop(name) for name in ("pods", "cpu_cores", "namespaces")}
+    decode = direct.decoder(PodUsageBlock)
+    assert decode is not None
+    assert decode(json.dumps({"v": 1, **moved, **fields}, separators=(",", ":")).encode()) == sent
 
 
 def test_repeated_fields_that_nobody_repeats_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,7 +101,7 @@ def _from_7(header: Header, arrays: Arrays) -> tuple[Header, Arrays]:
 
 
 def _from_8(header: Header, arrays: Arrays) -> tuple[Header, Arrays]:
-    """Which classes work in bursts is seen again with their second burst."""
+    """Which classes work in bursts is seen again with their third burst."""
     fresh = table.flatten(bursts.init(*arrays["classes.label"].shape), "classes.bursts.")
     return header | {"format": 9}, arrays | fresh
 

@@ -44,7 +44,6 @@ _FIRST_TIDY_SECONDS, _TIDY_SECONDS = 60.0, 600.0
 _REST = 2.0  # times as long as a step of the upkeep takes: else it would take a core for seconds
 _LOCK_SECONDS = 4.0  # for an earlier process that is about to end
 
-_AT_ONCE = 256  # messages decoded before they are packed: as objects, more of them would not stay in the CPU's cache
 _GAP_SECONDS = 60.0  # for which a gap shows, if no rows come
 _GAPS = {
     SET_BACK: "{stream} came back with less than the history has read, as after a loss of power; it goes on from there",
@@ -196,7 +195,7 @@ class _Source:
         )
         names = Names(self._settings.prefix)
         bury = subscription.bury(self._client, names, "history", self._source, timeout_seconds=timeout)
-        async with Subscription(reader, table.decode, bury, most=_AT_ONCE, account=self._account) as messages:
+        async with Subscription(reader, table.decode, bury, account=self._account) as messages:
             try:
                 await self._copy(messages, writer)
             except (StreamRecreated, SetBack):

@@ -33,7 +33,7 @@ class State(NamedTuple):
     Attributes:
         mean: (nodes, slots) cores that the mean pod demands, averaged over some seconds, from 0 on.
         highest: (nodes, slots) highest such value, faded, but not while pods rest.
-        low: (nodes, slots) seconds for which it has been below a third of that, while as many pods ran.
+        low: (nodes, slots) seconds for which it has been below a third of that, while the same pods ran.
         high: (nodes, slots) seconds for which it has been at three quarters of it since then.
         seen: (nodes, slots) number of bursts that came back, faded.
         short: (nodes, slots) as `mean`, averaged over five seconds.

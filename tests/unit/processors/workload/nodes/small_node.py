@@ -3,13 +3,25 @@
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from processors.estimation import slowdown
 from processors.partition.partition import Partition
 from schemas.messages.estimate import Availability
 from tests.support.processors import telemetry
 from tests.unit.processors.prediction.fold.recordings import node_facts
 
+Array = NDArray[np.float64]
+
 GIB = 1 << 30
+_CPUS = np.array([4.0])
 Stream = list[tuple[str, bytes]]
+
+
+def by_cores(cores: Array) -> Array:
+    """Return the shares of 4 CPUs that services of so many cores take by the policy."""
+    return np.asarray(cores / slowdown.cores(2.0, _CPUS) * slowdown.weight(cores, slowdown.queueing(2.0, _CPUS)[0]))
 
 
 def pod(number: int, workload: str, cores: float, memory: float = 0.05 * GIB) -> dict[str, Any]:

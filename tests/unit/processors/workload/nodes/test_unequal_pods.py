@@ -6,19 +6,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from processors.estimation import slowdown
 from processors.partition.partition import Partition
 from schemas.settings import load
-from tests.unit.processors.workload.nodes.small_node import GIB, folded, pod, seconds
+from tests.unit.processors.workload.nodes.small_node import GIB, by_cores, folded, pod, seconds
 
 NODES, PODS, DEVIATION = 60, 12, 0.5
-CPUS = np.array([4.0])
 Array = NDArray[np.float64]
-
-
-def by_cores(cores: Array) -> Array:
-    """Return the shares of 4 CPUs that services of so many cores take by the policy."""
-    return np.asarray(cores / slowdown.cores(2.0, CPUS) * slowdown.weight(cores, slowdown.queueing(2.0, CPUS)[0]))
 
 
 def by_memory(size: Array) -> Array:

@@ -8,24 +8,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from processors.estimation import slowdown
 from processors.partition.partition import Partition
 from processors.workload.capacity import bursts
 from schemas.messages.estimate import Availability
 from schemas.settings import load
-from tests.unit.processors.workload.nodes.small_node import Stream, folded, pod, seconds
+from tests.unit.processors.workload.nodes.small_node import Stream, by_cores, folded, pod, seconds
 
 pytestmark = pytest.mark.slow
 
-CPUS = np.array([4.0])
 SYSTEM = 0.1  # cores
 KNOWN = 145  # seconds, at which the third burst of each minute is at its end
 
 
 def share(cores: float) -> float:
-    """Return the share of 4 CPUs that a service of so many cores takes by the policy."""
-    weight = slowdown.weight(np.array([cores]), slowdown.queueing(2.0, CPUS)[0])[0]
-    return float(cores / slowdown.cores(2.0, CPUS)[0] * weight)
+    """Return the share of 4 CPUs that one service of so many cores takes."""
+    return float(by_cores(np.array([cores]))[0])
 
 
 def reports(pods: Callable[[int], tuple[list[dict[str, Any]], list[int]]], last: int) -> list[Availability]:

@@ -5,24 +5,27 @@ same run, once with its default collectors and once with only the six that read 
 sides the same way: CPU time of the process from /proc/PID/stat, before and after.
 """
 
+import asyncio
 import http.client
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from bus import server
+from bus import connection, server, stream
 from schemas import settings as all_settings
 
 _TICKS = os.sysconf("SC_CLK_TCK")
+_START_SECONDS = 10.0
 SIX = ("cpu", "meminfo", "pressure", "diskstats", "netdev", "loadavg")
 
 
@@ -51,13 +54,34 @@ def process(command: list[str], environ: dict[str, str] | None = None) -> Iterat
 
 @contextmanager
 def served() -> Iterator[dict[str, str]]:
-    """Run a NATS server for the duration of a `with` block; yield the environment of services that publish to it."""
+    """Run a NATS server with spazio's streams for the duration of a `with` block.
+
+    Yields:
+        Environment of services that publish to it. Without streams they would send each block again and again.
+    """
     with tempfile.TemporaryDirectory() as folder:
         port = server.free_port(0)
-        settings = all_settings.load({"data_dir": folder, "nats_port": str(port)}, environ={})
-        own = {"SPAZIO_NATS_URL": f"nats://127.0.0.1:{port}", "SPAZIO_HTTP_PORT": "0", "SPAZIO_DATA_DIR": folder}
+        url = f"nats://127.0.0.1:{port}"
+        settings = all_settings.load({"data_dir": folder, "nats_port": str(port), "nats_url": url}, environ={})
         with process(server.command(server.find(), server.write_config(settings, port))):
+            _await(port)
+            asyncio.run(_create_streams(settings))
+            own = {"SPAZIO_NATS_URL": url, "SPAZIO_HTTP_PORT": "0", "SPAZIO_DATA_DIR": folder}
             yield {**os.environ, **own}
+
+
+async def _create_streams(settings: all_settings.Settings) -> None:
+    async with connection.connect(settings, "benchmark") as client:
+        await stream.ensure(client, settings)
+
+
+def _await(port: int) -> None:
+    """Wait until a server listens on a port, or for so long as it may take."""
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+            return
+        time.sleep(0.05)
 
 
 @contextmanager

@@ -3,8 +3,9 @@
     python -m benchmarks.evaluation [--quick] [--fit] [--openb FOLDER] [--out FILE] [--runs FOLDER] [--processes N]
 
 Figures of finished runs are kept in a folder, so an interrupted evaluation continues where it stopped. `--quick` takes
-one seed instead of ten, and writes beside the kept runs instead of into docs. `--openb` is the folder of the openb
-lists; without it that section is left out. `--fit` searches for the free parameters again, and prints them.
+one seed instead of ten and few pairs of measured jobs, and writes beside the kept runs instead of into docs. `--openb`
+is the folder of the openb lists; without it that section is left out. `--fit` searches for the free parameters again,
+and prints them. The last twelve minutes measure this machine: let nothing else run then.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from benchmarks.evaluation import cluster, comparison, jobs, page, placement, pl
 from benchmarks.evaluation.comparison import Row
 from benchmarks.evaluation.published import KUBE, SPAZIO, Published, rows
 from benchmarks.evaluation.runs import Run
+from benchmarks.overhead import __main__ as overhead
 from spazio.simulation import engine, scenario
 from spazio.simulation.outcome import Interval
 from spazio.simulation.scenario import Scenario
@@ -24,6 +26,7 @@ from spazio.simulation.scenario import Scenario
 _OUT = Path("docs/evaluation.md")
 _FITTED = ("T2", "T3")
 _SEEDS = 10
+_PAIRS, _FEW_PAIRS = 300, 10  # of jobs with and without the agent, of a second each
 _LARGE = {"name": "large", "nodes": [{"count": 500, "cpus": 8, "memory": 3.2e10}],
           "pods": [{"name": "p", "count": 10_000, "per_second": 200, "work": 20, "cpu_request": 0.5}]}  # fmt: skip
 
@@ -62,6 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name, wanted in scenarios.items():
         lines += page.scenario(wanted, results[name])
     lines += _replayed(asked.openb) if asked.openb else ()
+    pairs = _FEW_PAIRS if asked.quick else _PAIRS
+    times, processes = overhead.run(pairs, seconds=1.0)
+    lines += page.overhead(overhead.overhead(times), pairs, processes)
     lines += page.speed(_walls())
     out.write_text("\n".join(lines) + "\n")
     print(out)

@@ -6,7 +6,8 @@ from benchmarks.evaluation import reasons
 from benchmarks.evaluation.cluster import FITTED
 from benchmarks.evaluation.comparison import Row
 from benchmarks.evaluation.placement import Result
-from benchmarks.evaluation.published import Case
+from benchmarks.evaluation.published import OVERHEAD, Case
+from benchmarks.overhead.__main__ import Overhead
 from spazio.simulation import compare
 from spazio.simulation.outcome import Interval
 from spazio.simulation.scenario import Scenario
@@ -121,6 +122,21 @@ def placed(results: Mapping[str, Result], tasks: int, nodes: int) -> Iterator[st
             f"| {name} | {result.placed} | {100 * result.gpus:.1f} % | {100 * result.fragmentation:.1f} % "
             f"| {result.nodes} |"
         )
+    yield ""
+
+
+def overhead(result: Overhead, pairs: int, processes: int) -> Iterator[str]:
+    """Yield by how much the agent delays jobs (table T1)."""
+    yield "## Measured: by how much the agent delays jobs\n"
+    yield (
+        f"`python -m benchmarks.overhead` on the machine that made this page, with {processes} CPUs: {pairs} pairs of "
+        "jobs that compute on all of them, with and without the agent, and with the server that it publishes to beside "
+        "it. Mean and 95 % interval; of the published rows mean and deviation, on 19 nodes of 4 CPUs.\n"
+    )
+    yield "| | jobs take longer by |\n|---|---|"
+    yield f"| spazio | {100 * result.mean:.2f} % ({100 * result.low:.2f} to {100 * result.high:.2f} %) |"
+    for pods, (mean, deviation) in OVERHEAD.items():
+        yield f"| published (T1), {pods} bpi pods | {mean:.2f} % ±{deviation:.2f} |"
     yield ""
 
 

@@ -1,13 +1,15 @@
 """By how much the agent delays jobs that compute (table T1 of the dissertation), on this machine.
 
-    python -m benchmarks.overhead [--pairs 30] [--work 4] [--json]
+    python -m benchmarks.overhead [--pairs 300] [--work 1] [--json]
 
-A job is one process for each CPU that computes digits of pi, all of the same work; its time is that of the last one. A
-pair is a job with the agent and a job without, right after each other and in random order, so that slow changes of the
-machine (temperature, neighbours) reach both alike. The overhead is the mean over pairs of the logarithm of the ratio of
-their times, with a bootstrap interval over pairs. The agent runs during all of it and is stopped by a signal (SIGSTOP)
-for a job without it, so that no start is measured; the NATS server that it publishes to runs in both, since it runs
-elsewhere in a cluster. Run it while nothing else does: 30 pairs of 4 s take about 5 minutes.
+A job is many equal units of work, as its pods are, each of which computes digits of pi; as many processes as there are
+CPUs take them from one queue. A pair is a job with the agent and a job without, right after each other and in random
+order, so that slow changes of the machine (temperature, neighbours) reach both alike. Neighbours change within seconds,
+so many short pairs say more than few long ones, and a few pairs say nothing: the processes stay and wait between two
+jobs, and the overhead is the mean of the logarithm of the ratio of times over pairs without the fifth at either end,
+with a bootstrap interval over pairs. The agent runs during all of it and is stopped by a signal (SIGSTOP) for a job
+without it, so that no start is measured; the NATS server that it publishes to runs in both, on the same CPUs, though it
+runs elsewhere in a cluster. Run it while nothing else does: 300 pairs of 1 s take about 12 minutes.
 """
 
 import argparse
@@ -19,8 +21,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import NamedTuple
+from contextlib import contextmanager, suppress
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,10 +31,11 @@ from benchmarks.agent import process, served
 
 Array = NDArray[np.float64]
 
-_WARM_SECONDS, _PAUSE_SECONDS = 5.0, 0.2
-_RESAMPLES, _SEED = 10_000, 1
+_WARM_SECONDS, _PAUSE_SECONDS = 5.0, 0.1
+_MOST_UNITS = 65_536  # that fit into a pipe
+_RESAMPLES, _SEED, _TRIMMED = 10_000, 1, 0.2
 _DIGITS = """
-import sys
+import os
 def digits(count):
     q, r, t, k, n, l = 1, 0, 1, 1, 3, 3
     while count:
@@ -41,8 +44,9 @@ def digits(count):
             q, r, n = 10 * q, 10 * (r - n * t), 10 * (3 * q + r) // t - 10 * n
         else:
             q, r, t, k, n, l = q * k, (2 * q + r) * l, t * l, k + 1, (q * (7 * k + 2) + r * l) // (t * l), l + 2
-for _ in range(int(sys.argv[1])):
-    digits(300)
+while os.read(0, 1):
+    digits(500)
+    os.write(1, b".")
 """
 
 
@@ -59,21 +63,52 @@ class Overhead(NamedTuple):
     high: float
 
 
-def job(turns: int, processes: int) -> float:
-    """Run a job; return its seconds."""
-    command = [sys.executable, "-I", "-c", _DIGITS, str(turns)]
-    began = time.perf_counter()
-    started = [subprocess.Popen(command) for _ in range(processes)]
-    for each in started:
-        if each.wait():
-            raise RuntimeError(f"a process of the job ended with status {each.returncode}")
-    return time.perf_counter() - began
+class Workers:
+    """Processes that compute, one for each CPU, for the length of a `with` block; between jobs they wait.
 
+    Attributes:
+        count: How many.
+        running: They.
+    """
 
-def calibrated(seconds: float, processes: int) -> int:
-    """Return the turns with which a job takes about so long here."""
-    few, many = job(5, processes), job(25, processes)
-    return max(1, round(20 * seconds / max(many - few, 1e-3)))
+    def __init__(self) -> None:
+        self.count = len(os.sched_getaffinity(0))
+        self.running: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Self:
+        queue, self._to_do = os.pipe()
+        self._done, finished = os.pipe()
+        command = [sys.executable, "-I", "-c", _DIGITS]
+        self.running += [subprocess.Popen(command, stdin=queue, stdout=finished) for _ in range(self.count)]
+        os.close(queue)
+        os.close(finished)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._to_do)
+        for each in self.running:
+            each.wait()
+        os.close(self._done)
+
+    def job(self, units: int) -> float:
+        """Let the processes do so many units; return the seconds until the last one was done.
+
+        Raises:
+            RuntimeError: They have ended.
+        """
+        began, left = time.perf_counter(), units
+        with suppress(BrokenPipeError):
+            os.write(self._to_do, b"." * units)
+        while left:
+            if not (done := os.read(self._done, left)):
+                raise RuntimeError("the processes of the job have ended")
+            left -= len(done)
+        return time.perf_counter() - began
+
+    def calibrated(self, seconds: float) -> int:
+        """Return the units with which a job takes about so long here."""
+        self.job(50)
+        return min(max(1, round(50 * seconds / self.job(50))), _MOST_UNITS)
 
 
 def measure(pairs: int, run: Callable[[], float], pause: Callable[[bool], None], dice: random.Random) -> Array:
@@ -102,8 +137,14 @@ def overhead(times: Array) -> Overhead:
     """
     ratios = np.log(times[:, 1] / times[:, 0])
     drawn = np.random.default_rng(_SEED).integers(0, len(ratios), (_RESAMPLES, len(ratios)))
-    low, high = np.percentile(ratios[drawn].mean(axis=1), (2.5, 97.5))
-    return Overhead(*(float(np.expm1(value)) for value in (ratios.mean(), low, high)))
+    low, high = np.percentile(_middle(ratios[drawn]), (2.5, 97.5))
+    return Overhead(*(float(np.expm1(value)) for value in (_middle(ratios), low, high)))
+
+
+def _middle(ratios: Array) -> Array:
+    """Return the mean over the last axis without the fifth at either end."""
+    cut = int(_TRIMMED * ratios.shape[-1])
+    return np.asarray(np.sort(ratios, axis=-1)[..., cut : ratios.shape[-1] - cut].mean(axis=-1))
 
 
 @contextmanager
@@ -124,17 +165,26 @@ def agent() -> Iterator[Callable[[bool], None]]:
             started.send_signal(signal.SIGCONT)
 
 
+def run(pairs: int, seconds: float) -> tuple[Array, int]:
+    """Return the seconds (pairs, 2) of jobs without and with the agent, and the processes of a job.
+
+    Args:
+        pairs: How many.
+        seconds: Of a job, about.
+    """
+    with Workers() as workers, agent() as pause:
+        units = workers.calibrated(seconds)
+        return measure(pairs, lambda: workers.job(units), pause, random.Random(_SEED)), workers.count
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=30)
-    parser.add_argument("--work", type=float, default=4.0, help="seconds of a job, about")
+    parser.add_argument("--pairs", type=int, default=300)
+    parser.add_argument("--work", type=float, default=1.0, help="seconds of a job, about")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args(arguments)
-    processes = len(os.sched_getaffinity(0))
-    turns = calibrated(asked.work, processes)
-    with agent() as pause:
-        times = measure(asked.pairs, lambda: job(turns, processes), pause, random.Random(_SEED))
+    times, processes = run(asked.pairs, asked.work)
     result = overhead(times)
     if asked.json:
         document = {"pairs": asked.pairs, "processes": processes, "seconds": times.mean(axis=0).round(3).tolist()}

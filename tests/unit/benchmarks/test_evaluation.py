@@ -13,6 +13,7 @@ from benchmarks.evaluation.comparison import Row
 from benchmarks.evaluation.placement import Result
 from benchmarks.evaluation.published import KUBE, SPAZIO, Case, Published
 from benchmarks.evaluation.runs import Run
+from benchmarks.overhead.__main__ import Overhead
 from spazio.simulation import engine, scenario
 from spazio.simulation.outcome import Interval
 from spazio.simulation.scenario import Scenario
@@ -116,12 +117,19 @@ def test_each_heading_says_what_its_figures_are() -> None:
         *jobs.lines([]),
         *page.scenario(SMALL, {"kube": interval}),
         *page.placed({"availability": Result(1, 0.5, 0.5, 1)}, 1, 1),
+        *page.overhead(Overhead(0.004, 0.002, 0.006), 300, 2),
         *page.speed({"kube": (1.0, 2.0)}),
     ]
     headings = [heading for line in lines for heading in re.findall(r"^## (.*)$", line, re.MULTILINE)]
-    assert len(headings) == 8
+    assert len(headings) == 9
     for heading in headings:
         assert re.match(r"(Simulated(, (fitted|predicted))?|Replayed|Measured): ", heading), heading
+
+
+def test_the_overhead_is_shown_in_percent_beside_the_published_one() -> None:
+    lines = list(page.overhead(Overhead(0.0039, 0.0023, 0.0055), 300, 2))
+    assert "| spazio | 0.39 % (0.23 to 0.55 %) |" in lines
+    assert sum("published (T1)" in line for line in lines) == len(published.OVERHEAD) == 5
 
 
 def test_jobs_that_take_longer_than_under_the_best_request_are_marked() -> None:

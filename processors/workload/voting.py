@@ -6,10 +6,14 @@ comes next is a mean, too, from three nodes with starts on: each says how likely
 than the cluster's counts for as much less, so that no single one makes the mean pod of the mix more expensive than
 by its own share. A class that one node alone has evidence of is in that node's mix alone. With fewer nodes
 it is impossible to tell which one is wrong, and starts are added up.
+
+What pods of a class took is remembered for a day after the last of them, so that a job that comes again need not be
+learned again (ADR 60). As soon as there is evidence of its new pods, nothing else counts.
 """
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +22,7 @@ from processors.estimation.global_model import EVIDENT_PODS
 from processors.model import fair_share
 from processors.workload import classes, mix, usage
 from processors.workload.capacity.nodes import Cluster
-from schemas.messages.estimate import ClassSum, Model
+from schemas.messages.estimate import MAXIMUM_CLASSES, ClassSum, Model
 
 Array = NDArray[np.float64]
 
@@ -28,18 +32,47 @@ _LOW, _HIGH = 0.8, 1.25  # of the mean cost of a class, within which a node's co
 _FAR = 4.0  # times the mean cost of a class, or a fraction of it: the node is reported
 _EVIDENT_SECONDS = 10.0
 _ATTESTED = 2  # nodes
+_REMEMBERED_US = 25 * 3600 * 1_000_000  # a job that runs once a day, and later than the day before
+_REMEMBERED = 16  # classes, since jobs may have a name of their own each time
+
+Attested = dict[str, tuple[int, ClassSum]]  # by class the cluster's newest evidence, in order of its time in us
 
 
-def cluster_of(sums: Mapping[str, ClassSum], number: Callable[[str], int]) -> Cluster:
-    """Return what the cluster knows of classes, as far as it has evidence; `number` gives the label of a name."""
-    evident = sorted((name, item) for name, item in sums.items() if item.pods >= EVIDENT_PODS)
+def remember(before: Attested, model: Model) -> Attested:
+    """Return what is remembered of classes after a global model; nothing that one of several nodes alone attests."""
+    several, now = (model.voting or 0) >= fair_share.LEAST_VOTERS, model.at_us
+    newest = {
+        name: (now, item)
+        for name, item in (model.classes or {}).items()
+        if item.pods >= EVIDENT_PODS and (not several or (item.nodes or 0) >= _ATTESTED)
+    }
+    gone = [
+        (name, evidence)
+        for name, evidence in before.items()
+        if name not in newest and now - evidence[0] <= _REMEMBERED_US
+    ]
+    return dict(gone[-_REMEMBERED:]) | newest
+
+
+def cluster_of(sums: Mapping[str, ClassSum], attested: Attested, number: Callable[[str], int]) -> Cluster:
+    """Return what the cluster knows of classes, as far as it has evidence, or had some.
+
+    Args:
+        sums: Those of the global model.
+        attested: What it had evidence of.
+        number: Gives the label of a name.
+    """
+    evident = {name: item for name, item in sums.items() if item.pods >= EVIDENT_PODS}
+    earlier = [(name, item) for name, (_, item) in attested.items() if name not in evident]
+    present = {name: item.pods for name, item in evident.items()}
+    both = sorted([*evident.items(), *earlier[max(len(evident) + len(earlier) - MAXIMUM_CLASSES, 0) :]])
     return Cluster(
-        np.array([number(name) for name, _ in evident], dtype=np.int64),
-        np.array([item.pods for _, item in evident]),
-        np.array([(item.soaking or 0.0) / item.pods for _, item in evident]),
-        np.array([1 - min(item.pods / (item.running or item.pods), 1.0) for _, item in evident]),
-        np.array([(item.cpu / item.pods, item.memory / item.pods) for _, item in evident]).reshape(-1, 2),
-        np.array([fair(item) for _, item in evident]),
+        np.array([number(name) for name, _ in both], dtype=np.int64),
+        np.array([present.get(name, 0.0) for name, _ in both]),
+        np.array([(item.soaking or 0.0) / item.pods for _, item in both]),
+        np.array([1 - min(item.pods / (item.running or item.pods), 1.0) for _, item in both]),
+        np.array([(item.cpu / item.pods, item.memory / item.pods) for _, item in both]).reshape(-1, 2),
+        np.array([fair(item) if name in present else math.nan for name, item in both]),
     )
 
 
@@ -136,3 +169,17 @@ def far(state: classes.State, mean: Array) -> NDArray[np.bool_]:
         ratio = classes.slope(state) / mean
         apart = (seconds > _EVIDENT_SECONDS) & ((ratio > _FAR) | (ratio < 1 / _FAR))
     return np.asarray(apart.any(axis=-1) & (state.label >= 0) & (state.pods > 0))
+
+
+def dump(attested: Attested) -> dict[str, Any]:
+    """Return what is remembered as JSON types."""
+    return {name: [at_us, item.model_dump(exclude_none=True)] for name, (at_us, item) in attested.items()}
+
+
+def load(stored: Mapping[str, Any]) -> Attested:
+    """Take over what `dump` returned.
+
+    Raises:
+        ValueError: It is none.
+    """
+    return {name: (int(at_us), ClassSum.model_validate(item)) for name, (at_us, item) in stored.items()}

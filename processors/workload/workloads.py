@@ -49,6 +49,7 @@ class Workloads:
         self._state = classes.init(0, self._columns)
         self._reported = reported.init(0, self._columns)
         self._cluster = _UNKNOWN
+        self._attested: voting.Attested = {}
         self._priors = np.full((1, 2), np.nan)
         self._mix: dict[str, float] = {}  # of the cluster
         self._mix_cost = np.full(2, np.nan)
@@ -72,7 +73,8 @@ class Workloads:
         sums = model.classes
         self._mix = voting.mix_of(model)
         before = {int(label): column for column, label in enumerate(self._cluster.label)}
-        self._cluster = voting.cluster_of(sums or {}, self._index.number)
+        self._attested = voting.remember(self._attested, model)
+        self._cluster = voting.cluster_of(sums or {}, self._attested, self._index.number)
         self._mix_cost = voting.cost_of_mix(self._mix, sums or {})
         self._priors = np.full((1, 2), np.nan)
         labels = self._cluster.label.tolist()
@@ -248,6 +250,7 @@ class Workloads:
             "slots": self._slots,
             "unplaced": {node: names for node, names in self._unplaced.items() if names},
             "cluster": self._cluster.label.tolist(),
+            "attested": voting.dump(self._attested),
         }
         return names, arrays | reported.dump(table.take(self._reported, rows))
 
@@ -259,6 +262,7 @@ class Workloads:
         """
         self._index, self._slots = NameIndex(names["names"]), names["slots"]
         self._unplaced = names.get("unplaced", {})
+        self._attested = voting.load(names.get("attested", {}))
         self._cluster = _UNKNOWN._replace(label=np.array(names["cluster"], dtype=np.int64))
         self._state = table.restore(classes.init(0, self._columns), arrays, "classes.")
         self._reported = reported.load(self._reported, arrays)

@@ -85,7 +85,7 @@ class Candidates:
         nonzero: cpu and memory requests of the node's pods and reservations with the stand-ins of `Pod.nonzero`.
         pods: Number of pods and reservations.
         cores: CPUs of the machine (capacity, not allocatable).
-        usage_cpu: Smoothed share of the CPUs in use, 0..1.
+        usage_cpu: Share of the CPUs in use, mean of the last second that was reported, 0..1.
         recent_cpu: Predicted cores of pods that `usage_cpu` does not show yet, as `target_load_packing.predicted`
             predicts them.
         peak: Predicted peak usage of the node, by cpu and memory, in cores and bytes.

@@ -158,7 +158,7 @@ def _without(
                 nonzero[resource][index] += amount
     room = np.zeros(size)
     for kind, number in victim_counts.items():
-        room += number * cluster_state.freed(pod.workload, kind, rows)
+        room += number * cluster_state.reserved.freed(pod.workload, kind, rows)
     return replace(
         nodes,
         room=nodes.room + room,

@@ -16,7 +16,7 @@ from sinks.extender.candidate import Array, Mask, Pod
 from sinks.extender.state.rows import Rows
 
 _COLUMNS = 32
-_IDLE = 0.2
+_IDLE = 0.2  # of the saturation
 _SETTLED = 0.8  # of a cost: where so much is evidence, the bound counts in full
 _CONVERSION = 100.0  # at most so many pods of one class for one of another
 # One pod in ten takes more than this multiple of its stated requests, and of the stand-ins.
@@ -152,7 +152,7 @@ def evident(sure: Array, assumed: Array) -> Array:
     return np.asarray(np.maximum(sure * share, np.minimum(sure, 1.0)))
 
 
-def admitting_first(room: Array, sure: Array, unknown: Mask, pods: Array, usage: Array) -> Array:
+def admitting_first(room: Array, sure: Array, unknown: Mask, pods: Array, saturation: Array) -> Array:
     """Return lower bounds that admit the first pod of a kind where its cost is unknown, or where a node is idle.
 
     A bound on a cost with little evidence may stay below one on an empty node. No pod of the kind would ever run there,
@@ -163,7 +163,7 @@ def admitting_first(room: Array, sure: Array, unknown: Mask, pods: Array, usage:
         sure: (nodes,) its lower bound.
         unknown: (nodes,) whether the cost is an assumption.
         pods: (nodes,) running pods of the kind; NaN: none known.
-        usage: (nodes,) share of the CPUs that is in use or wanted.
+        saturation: (nodes,) CPUs in use and wanted, as a share of what the allowed slowdown admits.
     """
-    first = (unknown | (usage < _IDLE)) & ~(pods > 0) & (room >= 1)
+    first = (unknown | (saturation < _IDLE)) & ~(pods > 0) & (room >= 1)
     return np.where(first, np.maximum(sure, 1.0), sure)

@@ -31,7 +31,7 @@ from sinks.extender.state.unconfirmed import Unconfirmed
 
 _LATE_SECONDS = 1.0
 # Columns that are NaN for a node without reports, predictions and facts.
-_REPORTED = "room", "sure", "assumed", "free:cpu", "free:memory", "usage", "excess", "left"
+_REPORTED = "room", "sure", "assumed", "free:cpu", "free:memory", "saturation", "used", "excess", "left"
 _PREDICTED, _DESCRIBED = ("peak:cpu", "peak:memory"), ("cores", "price")
 _EMPTY: Mapping[str, str] = {}
 UNKNOWN, FRESH, STALE = 0, 1, 2
@@ -87,7 +87,8 @@ class ClusterState:
         for resource in ("cpu", "memory"):
             share = (availability.free or {}).get(resource, float("nan"))
             self.rows[f"free:{resource}"][row] = share * (availability.limits or {}).get(resource, float("nan"))
-        self.rows["usage"][row] = availability.usage.get("cpu", float("nan"))
+        self.rows["saturation"][row] = availability.usage.get("cpu", float("nan"))
+        self.rows["used"][row] = float("nan") if availability.cpu_used is None else availability.cpu_used
         self.rows["excess"][row] = float("nan") if availability.excess is None else availability.excess
         # What whole pods that surely fit would take, as a share of the node.
         self.rows["left"][row] = availability.cost * (availability.lower // 1)
@@ -217,7 +218,7 @@ class ClusterState:
         room, sure, withheld, assumed, running = self._fits(pod, rows, now_us)
         emptied = np.zeros(len(rows))
         for kind, column in self.pods.gone.columns() if (states == STALE).any() else ():
-            emptied = emptied + column[rows] * self.freed(pod.workload, kind, rows)
+            emptied = emptied + column[rows] * self.reserved.freed(pod.workload, kind, rows)
         more = np.where(states == STALE, emptied, np.where(states == FRESH, 0.0, np.nan))
         resources = sorted({"cpu", "memory", "ephemeral-storage", "pods", *pod.requests})
         both = ("cpu", "memory")
@@ -238,7 +239,7 @@ class ClusterState:
             nonzero=Columns(take, "nonzero:", both, rows),
             pods=take["pods"][rows],
             cores=take["cores"][rows],
-            usage_cpu=np.where(states == FRESH, take["usage"][rows], np.nan),
+            usage_cpu=np.where(states == FRESH, take["used"][rows], np.nan),
             recent_cpu=take["recent"][rows],
             peak=Columns(take, "peak:", both, rows, now_us - take["predicted"][rows] <= self._predicted_us),
             unpredicted=Growth(requested, then),
@@ -263,7 +264,7 @@ class ClusterState:
         if not self._always_mean:
             sure = np.where(estimated, evident(sure, assumed), sure)
         withheld = whole - sure
-        sure = admitting_first(room, sure, assumed > MOSTLY_ASSUMED, pods, self.rows["usage"][rows])
+        sure = admitting_first(room, sure, assumed > MOSTLY_ASSUMED, pods, self.rows["saturation"][rows])
         if not estimated.all() and self._classes.is_measured(pod.workload) and self.pods.is_seen(pod.workload, now_us):
             assumed = np.where(estimated, assumed, 0.0)
         return room, sure, withheld, assumed, np.nan_to_num(pods)
@@ -291,10 +292,3 @@ class ClusterState:
             self._facts.append(None)
             self._labels.append(_EMPTY)
             self._annotations.append(_EMPTY)
-
-    def freed(self, workload: str, kind: str, rows: NDArray[np.intp]) -> Array:
-        """Return (nodes,) the room for a class that one pod of another kind leaves.
-
-        At most one pod: the ratio of kinds is estimated from the room that is left, which is little on a full node.
-        """
-        return np.minimum(self._classes.worth(workload, kind, rows), 1.0)

@@ -83,3 +83,10 @@ class Reserved:
         """Yield each kind with reserved pods, and their number by row."""
         for kind in self._totals:
             yield kind, self._rows[self._prefix + kind]
+
+    def freed(self, workload: str, kind: str, rows: NDArray[np.intp]) -> Array:
+        """Return (nodes,) the room for a class that one pod of another kind leaves.
+
+        At most one pod: the ratio of kinds is estimated from the room that is left, which is little on a full node.
+        """
+        return np.minimum(self._classes.worth(workload, kind, rows), 1.0)

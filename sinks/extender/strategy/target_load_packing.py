@@ -1,8 +1,8 @@
 """Trimaran's TargetLoadPacking: fill nodes up to a target CPU utilization, then prefer the emptier ones.
 
-The utilization is the measured one plus the expected usage of this pod and of pods that were bound just before it. Up
-to the target X the score rises from X to 100; beyond X it falls from X to 0. The strategy never refuses a node, and
-uses CPU only.
+The utilization is that of the last second reported, plus the expected usage of this pod and of pods that were bound
+just before it. Up to the target X the score rises from X to 100; beyond X it falls from X to 0. The strategy never
+refuses a node, and uses CPU only.
 
 Source: kubernetes-sigs/scheduler-plugins, `pkg/trimaran/targetloadpacking`.
 """

@@ -5,9 +5,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sinks.extender.candidate import Container
+from processors.partition.partition import Partition
+from schemas.messages.estimate import Availability
+from schemas.settings import load
+from sinks.extender.candidate import Candidates, Container
+from sinks.extender.state.cluster_state import ClusterState
 from sinks.extender.strategy.target_load_packing import TargetLoadPacking, predicted
 from tests.support.extender import candidates
+from tests.support.extender.placement import node
+from tests.support.processors import telemetry
 
 often = settings(deadline=None, max_examples=200, derandomize=True)
 EMPTY = candidates.pod(containers=())
@@ -74,3 +80,29 @@ def test_without_telemetry_or_cores_the_score_is_0_and_nothing_is_refused() -> N
     nodes = candidates.nodes(3, cores=[np.nan, 0, 4], usage_cpu=[0.1, 0.1, np.nan])
     assert TargetLoadPacking(0.4).score(EMPTY, nodes).tolist() == [0, 0, 0]
     assert TargetLoadPacking(0.4).refuse(EMPTY, nodes) == {}
+
+
+def reported(*shares: float | None) -> Candidates:
+    """Return a node as the extender sees it after seconds with these shares of its CPUs in use, and no waiting."""
+    every_second = load({"estimate_report_seconds": "1"}, environ={})
+    blocks = [telemetry.block("n", second, cpu_util=share, cpu_pressure=0.0) for second, share in enumerate(shares)]
+    outputs, _ = Partition(every_second, 0).fold([*map(telemetry.stored, blocks)])
+    state, last_us = ClusterState(every_second), 0
+    state.describe(node("n", created_us=0))
+    for output in outputs:
+        if isinstance(output.message, Availability):
+            state.report(output.message)
+            last_us = output.message.at_us
+    return state.candidates(EMPTY, ["n"], state.rows.rows(["n"]), last_us)
+
+
+@pytest.mark.parametrize(("used", "score"), [(0.2, 70), (0.4, 100), (0.5, 33), (0.8, 13)])
+def test_the_target_is_compared_with_the_cpus_in_use_and_not_with_what_a_slowdown_admits(
+    used: float, score: float
+) -> None:
+    """By the saturation, which is half of it here, a node at 0.8 would be at its target."""
+    assert TargetLoadPacking(0.4).score(EMPTY, reported(*[used] * 5)).tolist() == [score]
+
+
+def test_a_node_whose_last_report_lacks_the_cpus_in_use_scores_0() -> None:
+    assert TargetLoadPacking(0.4).score(EMPTY, reported(0.4, 0.4, None)).tolist() == [0]

@@ -26,6 +26,7 @@ from kube import api, ledger
 from kube.api import Api
 from kube.follow import Follower
 from kube.ledger import Ledger
+from kube.pod import of_file
 from schemas import codec
 from schemas.messages.facts import NodeFacts, PodFacts
 from schemas.settings import Settings
@@ -218,7 +219,10 @@ class Watch:
 
 
 def _identity(kind: str, message: NodeFacts | PodFacts, uid: str) -> str:
-    """Return a message id that is the same for the same state, also after a restart."""
-    if message.deleted:
+    """Return a message id that is the same for the same state, also after a restart.
+
+    An end has no version, which is another one where it was missed; only a static pod ends more than once.
+    """
+    if message.deleted and not of_file(uid):
         return f"{kind}:{uid}:deleted"
     return f"{kind}:{uid}:{message.version}:{hashlib.blake2b(ledger.core(message), digest_size=6).hexdigest()}"

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from nats.aio.client import Client
@@ -66,6 +67,29 @@ async def test_it_has_the_newest_facts_of_every_pod_and_marks_of_the_others_that
     assert mark.data in (None, b"")
     assert mark.headers is not None
     assert (mark.headers["KV-Operation"], mark.headers["Nats-TTL"]) == ("PURGE", "1h")
+
+
+async def test_a_static_pod_whose_mirror_comes_again_at_once_ends_each_time(
+    client: Client, settings: Settings, cluster: ApiServer, tmp_path: Path
+) -> None:
+    """Its UID is that of its file, so that both ends are of one UID within the window of duplicates."""
+
+    def mirror(version: int) -> dict[str, Any]:
+        thing = pod("proxy", version)
+        owner = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n", "controller": True}
+        digest = "8a7d6c5b4a39281706f5e4d3c2b1a098"
+        thing["metadata"] |= {"annotations": {"kubernetes.io/config.mirror": digest}, "ownerReferences": [owner]}
+        return thing
+
+    kinds = ("ADDED", "DELETED", "ADDED", "DELETED")
+    changes = [event(kind, mirror(version)) for version, kind in enumerate(kinds, 51)]
+    cluster.script("pods", "list", page(50, pod("a", 41)))
+    cluster.script("pods", "watch", lines(*changes, then="hold"))
+    async with watching(client, settings, cluster, tmp_path):
+        facts = await stored(client, 5)
+        await until_kept(client, {"u-a": 41})
+    expected = [(41, False), (51, False), (52, True), (53, False), (54, True)]
+    assert [(each.version, each.deleted) for each in facts] == expected
 
 
 async def test_what_it_has_lost_is_brought_back_without_asking_the_api_server_for_a_list(

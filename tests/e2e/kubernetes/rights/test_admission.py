@@ -76,6 +76,7 @@ REFUSED = (
             {"status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.9"}]}},
             {"status": {"conditions": [{"type": "Ready", "status": "False"}]}},
             {"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": 1}}}},
+            {"status": {"declaredFeatures": ["UserNamespacesHostNetworkSupport"]}},
             {"metadata": {"labels": {"a": "b"}}},
             {"metadata": {"annotations": {"theirs": "changed"}}},
         )

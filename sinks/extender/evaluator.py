@@ -22,6 +22,9 @@ from sinks.extender.strategy.weighted import Weighted
 STRATEGY, PLACEMENT = "spazio.strategy", "spazio.placement"
 UNHEARD = "no telemetry for too long"
 STARTING = "the node has only just been added: its first report is awaited, and meanwhile it takes one pod"
+UNDESCRIBED = (
+    "neither the API's facts of the node nor a report of it have come, so it takes no pod: is `spazio watch` running?"
+)
 ALL_UNHEARD = "no node has telemetry: all pass, outside the guarantee"
 NONE_HEARD = "no node that was asked about has telemetry: all of them pass, outside the guarantee"
 NO_MARKET = "no past prices and interruptions: is a history sink running?"
@@ -107,11 +110,11 @@ class Evaluator:
             return Verdict(pod, [], exempt, nodes, rows, states, {}, all_nodes, zeros, {}, ~all_nodes, registered)
         reasons = dict(combine.refuse(chosen, pod, nodes))
         unheard = states == UNKNOWN
-        starting = self._starting(rows, registered, now_us)
+        new = self._new(rows, registered, now_us)
         if unheard.any() and self._settings.unknown == "reject":
             reasons[UNHEARD] = unheard
-        elif starting.any():
-            reasons[STARTING] = starting
+        elif new:
+            reasons |= new
         elif len(rows) and unheard.all():
             note = NONE_HEARD if self._has_telemetry(now_us) else ALL_UNHEARD
         refused = np.logical_or.reduce(list(reasons.values())) if reasons else ~all_nodes
@@ -124,18 +127,20 @@ class Evaluator:
             note = f"strategy {_ROOM_STRATEGY} is not asked: room is not looked at"
         return Verdict(pod, chosen, note, nodes, rows, states, reasons, ~refused, total, scores, guaranteed, registered)
 
-    def _starting(self, rows: NDArray[np.intp], registered: Mask, now_us: int) -> Mask:
-        """Return (nodes,) where one pod is enough until the node has reported: a new one, while others report.
+    def _new(self, rows: NDArray[np.intp], registered: Mask, now_us: int) -> dict[str, Mask]:
+        """Return (nodes,) where no pod may go for now, while others report; by the reason, without those of no node.
 
-        Pods that belong to a node, as of DaemonSets, are on each new one at once, and do not count. A node that the API
-        does not have yet counts where the cluster watch reports others: its facts are on their way.
+        A new node takes one pod until it has reported. Pods that belong to a node, as of DaemonSets, are on each new
+        one at once, and do not count. A node that the API does not have yet takes none where the cluster watch reports
+        others: its facts are on their way.
         """
-        take, stale_us = self._cluster_state.rows, self._settings.stale_seconds * 1e6
         if not self._has_telemetry(now_us):
-            return np.zeros(len(rows), np.bool_)
+            return {}
+        take, stale_us = self._cluster_state.rows, self._settings.stale_seconds * 1e6
         silent = (take["facts"][rows] > 0) & (take["at"][rows] == 0)
-        taken = silent & (now_us - take["created"][rows] <= stale_us) & (take["placed"][rows] > 0)
-        return np.asarray(taken | ~registered & (take["facts"] > 0).any())
+        starting = silent & (now_us - take["created"][rows] <= stale_us) & (take["placed"][rows] > 0)
+        masks = {STARTING: starting, UNDESCRIBED: ~registered & (take["facts"] > 0).any()}
+        return {reason: mask for reason, mask in masks.items() if mask.any()}
 
     def _has_telemetry(self, now_us: int) -> bool:
         """Tell whether any node of the cluster has reported lately."""

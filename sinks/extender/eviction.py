@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinks.extender.candidate import Array, Candidates, Mask, Pod
-from sinks.extender.evaluator import STARTING, UNHEARD, Verdict
+from sinks.extender.evaluator import STARTING, UNDESCRIBED, UNHEARD, Verdict
 from sinks.extender.state import pods as pod_sums
 from sinks.extender.state.cluster_state import ClusterState
 from sinks.extender.strategy import combine
@@ -75,7 +75,7 @@ class Evictions:
         shown = [[uid for uid in uids if uid in bound and bound[uid].covered] for uids in victims.values()]
         freed = _without(self._cluster_state, verdict.pod, nodes, verdict.rows, shown).room - nodes.room
         refused = list(combine.refuse(verdict.strategies, verdict.pod, without).values())
-        refused += [mask for reason, mask in verdict.reasons.items() if reason in (UNHEARD, STARTING)]
+        refused += [mask for reason, mask in verdict.reasons.items() if reason in (UNHEARD, STARTING, UNDESCRIBED)]
         fits: Mask = ~np.logical_or.reduce(refused) if refused else np.ones(len(victims), np.bool_)
         self._agreed[verdict.pod.uid] = {
             name: _Eviction(

@@ -6,7 +6,7 @@ from prometheus_client import REGISTRY
 
 from schemas import codec
 from schemas.messages.placement import Decision
-from sinks.extender.evaluator import ALL_UNHEARD, NONE_HEARD
+from sinks.extender.evaluator import ALL_UNHEARD, NONE_HEARD, STARTING, UNDESCRIBED
 from tests.support.extender.placement import (
     SECOND,
     START,
@@ -38,6 +38,24 @@ async def test_a_new_node_takes_one_pod_until_it_has_reported() -> None:
     state.report(report("new", now_us + SECOND, 3.0))
     replica.clock.pass_seconds(2)
     assert [await replica.place(uid, ["full", "new"]) for uid in "tuvw"] == ["new", "new", None, None]
+
+
+async def test_a_node_without_facts_and_reports_is_refused_for_that_while_others_have_both() -> None:
+    """No pod is on it, so that it takes not even the one of a new node, for as long as its facts do not come."""
+    replica = Replica(given(), Clock())
+    state = replica.cluster_state
+    for name in ("full", "new"):
+        state.describe(node(name))
+    state.report(report("full", START, 0.0))
+    assert await replica.place("p", ["full", "new"]) == "new"
+    assert await replica.place("q", ["new", "next", "other"]) is None
+    assert replica.decisions[-1].refused == {STARTING: 1, UNDESCRIBED: 2}
+    assert {each.node: each.reason for each in replica.decisions[-1].refusals} == {
+        "new": STARTING, "next": UNDESCRIBED, "other": UNDESCRIBED,
+    }  # fmt: skip
+    assert await replica.selector.preempt(asked("q"), {"next": []}) == {}
+    state.describe(node("next"))
+    assert await replica.place("q", ["new", "next", "other"]) == "next"
 
 
 @pytest.mark.parametrize("belonging", [{"owner_kind": "DaemonSet"}, {"pod": STATIC}], ids=["DaemonSet", "static"])

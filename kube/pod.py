@@ -16,8 +16,10 @@ _OF_FILE = re.compile("[0-9a-f]{32}")
 def uid(metadata: Mapping[str, Any]) -> str:
     """Return the UID that the kubelet gives to a pod's control group, and the runtime to its containers.
 
-    A static pod has one of its kubelet, a digest of the file that it is from. Its object at the API server is a mirror,
-    with another UID and with that one as an annotation.
+    A static pod has one of its kubelet, a digest of the file that it is from, and of the node. Its object at the API
+    server is a mirror, with another UID and with that one as an annotation. The digest of what a kubelet takes from its
+    `staticPodURL` (`--manifest-url`) lacks the node: pods of several nodes from one URL have one UID, and nothing
+    tells them apart.
 
     >>> uid({"uid": "0a1b-2c3d"})
     '0a1b-2c3d'

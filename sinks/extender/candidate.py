@@ -82,7 +82,9 @@ class Candidates:
         allocatable: By resource, in cores, bytes and counts; every resource that the pod requests has an entry, another
             may have none.
         requested: Sums of the effective requests of the node's pods and reservations; same keys.
-        nonzero: cpu and memory requests of the node's pods and reservations with the stand-ins of `Pod.nonzero`.
+        nonzero: cpu and memory requests of the node's pods and reservations with the stand-ins of `Pod.nonzero`. Their
+            facts are sums, so that one counts a stand-in once, if no container of it has the request; kube-scheduler
+            counts one for each container without.
         pods: Number of pods and reservations.
         cores: CPUs of the machine (capacity, not allocatable).
         usage_cpu: Share of the CPUs in use, mean of the last second that was reported, 0..1.

@@ -5,6 +5,9 @@ would break ties that kube-scheduler has. Scores count a container without a CPU
 200 MiB; the filter counts it as 0. Extended resources that the pod does not request, and resources that a node lacks,
 count neither in the sum nor in the weights.
 
+It differs in one thing: of pods that are on a node already only the sums of their containers are known. Such a pod
+counts the 0.1 cores or 200 MiB once, if no container of it has the request, and not for each container without.
+
 Source: kube-scheduler 1.36, `framework/plugins/noderesources`.
 """
 

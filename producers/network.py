@@ -23,6 +23,7 @@ _HANDED_ON = re.compile(
     rb"lo$|veth|docker|podman|cni|nerdctl|br-|br\d|virbr|vmbr|kube-|lxc|lxd|vnet|tap|tun|wg|ifb|dummy|bond|team"
     rb"|cali|flannel|cilium|weave|vxlan|genev|gre|ipip|sit|ip6|ipvl|macv|vxl|antrea|azv|eni[0-9a-f]{8}|ovs|vlan|nodelocaldns"
     rb"|cbr\d|azure\d|gke[0-9a-f]|incusbr|tailscale|zt[0-9a-z]{8}|.*\.\d+$"
+    rb"|bridge\d|q(?:br|vb|vo)[0-9a-f]{8}|fw(?:br|pr|ln)\d"  # OpenStack's hybrid ports, and Proxmox' firewall
     rb"|ovn|[0-9a-f]{15}$|[0-9a-f]{12}_h$"  # the last two: ends of containers in OVN-Kubernetes and Kube-OVN
 )
 

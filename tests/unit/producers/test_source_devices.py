@@ -70,6 +70,7 @@ def test_physical_interfaces_count(name: str) -> None:
         "cilium_host lxc1a2b tunl0 tap0 wg0 bond0 eth0.12 ifb1 dummy0",
         "eni4b2c1d0e9f3 azv12ab kube-ipvs0 ip6tnl0 vxlan.calico",
         "cbr0 azure0 gke0a1b2c3d4 incusbr0 tailscale0 zt7nnig26a",
+        "bridge0 bridge12 qbr1a2b3c4d-5e qvb1a2b3c4d-5e qvo1a2b3c4d-5e fwbr100i0 fwpr100p0 fwln100i0 fwln100o1",
         "0a1b2c3d4e5f607 ovn-k8s-mp0 ovs-system br-int br-ex genev_sys_6081 ovn0 0a1b2c3d4e5f_h",
     ],
 )

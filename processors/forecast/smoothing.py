@@ -76,8 +76,9 @@ def _ahead(values: Array, steps: NDArray[np.intp]) -> Array:
     run = _run(values)
     reach = _reach(steps)
     now = np.maximum(run.level[-1] + run.trend[-1] * reach, 0.0)
-    # Where the window is short, errors of fewer steps ahead must do.
-    tried = np.clip(steps, 1, max(1, values.shape[1] // 2))
+    # Where a series is short, errors of fewer steps ahead must do. Others may reach further back.
+    span = values.shape[1] - np.isfinite(values).argmax(axis=1)
+    tried = np.clip(steps, 1, np.maximum(1, span // 2))
     made, truth = _replayed(run, values, tried)
     counted = np.isfinite(truth) & np.isfinite(made).all(axis=2)
     count = np.count_nonzero(counted, axis=0)

@@ -134,6 +134,15 @@ class TestSmoothing:
         (result,) = smoothing.forecast(ago(64), values, np.array([16 * PERIOD]))
         assert result == run.level[-1, 0, 0] == values[0, -1]
 
+    @pytest.mark.parametrize("count", [9, 12, 15])
+    def test_a_young_ramp_beside_an_older_workload_is_carried_on_as_it_is_alone(self, count: int) -> None:
+        ramp, horizon = 10 + np.arange(float(count)), np.array([8 * PERIOD])
+        beside = np.stack([np.full(80, 5.0), np.pad(ramp, (80 - count, 0), constant_values=np.nan)])
+        (alone,) = smoothing.forecast(ago(count), ramp[None], horizon)
+        _, result = smoothing.forecast(ago(80), beside, np.repeat(horizon, 2))
+        assert result == pytest.approx(alone, rel=1e-12)
+        assert result > ramp[-1] + 3
+
     def test_many_series_are_what_they_are_alone(self) -> None:
         values = np.random.default_rng(5).uniform(1, 2, (600, 40))
         horizon = np.full(600, 120.0)

@@ -1,7 +1,7 @@
 """How right the forecasts of each workload were: each is held against what its pods used once the horizon had passed.
 
-A forecast is of one time, the one at which a pod that was created with it is ready. It is judged by the first
-observation from then on: exceeded or not, by how much, and how much of it was not used. Sums fade with event time, so
+A forecast is of one time, the one at which a pod that was created with it is ready. It is judged by the observation
+nearest to that: exceeded or not, by how much, and how much of it was not used. Sums fade with event time, so
 the figures are those of the last half-lives. Workloads do not touch each other.
 
 With F the forecast and U what was used then:
@@ -89,7 +89,7 @@ class Accuracy:
         self._state = _empty(0)
 
     def score(self, at_us: int, used: Mapping[Workload, tuple[float, float]]) -> None:
-        """Score the forecasts of this time and before.
+        """Score the forecasts of this time, to within half a period, and before.
 
         Args:
             at_us: Event time.
@@ -105,7 +105,7 @@ class Accuracy:
         seconds = np.maximum(at_us - state.at_us[rows], 0) / 1e6 * (state.at_us[rows] > 0)
         half_life = np.maximum(_HORIZONS * state.horizon[rows], _LEAST_SECONDS)
         state.sums[rows] *= np.exp2(-seconds / half_life)[:, None, None, None]
-        due = (state.due_us[rows] > 0) & (state.due_us[rows] <= at_us)
+        due = (state.due_us[rows] > 0) & (state.due_us[rows] - self._period_seconds / 2 * 1e6 <= at_us)
         late = at_us - state.due_us[rows] > _LATE_PERIODS * self._period_seconds * 1e6
         figures = _figures(state.amounts[rows], usage, (due & ~late)[:, None, None, :])
         state.sums[rows] += figures.sum(axis=4)

@@ -62,6 +62,16 @@ def test_each_model_has_its_own_and_one_without_a_forecast_has_none() -> None:
     assert "holt" not in scores
 
 
+@pytest.mark.parametrize(("horizon", "periods"), [(15.0, 1), (16.0, 1), (22.0, 1), (23.0, 2), (44.0, 3), (61.0, 4)])
+def test_the_observation_nearest_to_the_time_of_a_forecast_counts(horizon: float, periods: int) -> None:
+    accuracy = Accuracy(15.0)
+    accuracy.wait(START_US, [horizon], {WEB: {"smoothing": (10.0 + periods, 10.0 + periods)}})
+    for period in range(1, 10):
+        accuracy.score(START_US + period * PERIOD_US, {WEB: (10.0 + period, 10.0 + period)})
+        assert len(accuracy.of(WEB)) == (period >= periods)
+    assert accuracy.of(WEB)["smoothing"][:3] == (0.0, 0.0, 0.0)
+
+
 def test_an_observation_that_comes_late_judges_nothing() -> None:
     accuracy = Accuracy(15.0)
     accuracy.wait(START_US, [15.0], {WEB: {"smoothing": (2.0, 2.0)}})

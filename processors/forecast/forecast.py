@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 from processors.forecast import desired, model
 from processors.forecast.history import Seen
 from processors.forecast.scoring.accuracy import Scores
-from processors.forecast.sums import RESOURCES, Sum, Workload
+from processors.forecast.sums import RESOURCES, ROUNDING, Sum, Workload
 
 Array = NDArray[np.float64]
 
 _CPU = RESOURCES.index("cpu")
-_LEVEL = 1e-6
 
 
 class Forecast(NamedTuple):
@@ -75,8 +74,7 @@ def forecasts(at_us: int, seen: Seen, *, chosen: str, target: float, fitted: int
     counts = np.where(has_forecast[:, None], counts, reference)[:, _CPU]
     requested = np.array([total.requested[_CPU] for total in seen.now])
     running = np.array([total.pods for total in seen.now], dtype=np.float64)
-    # Sums of floats differ from level load in the last digits.
-    raises = (counts > (1 + _LEVEL) * np.array([total.used[_CPU] for total in seen.now])) & (requested > 0)
+    raises = (counts > (1 + ROUNDING) * np.array([total.used[_CPU] for total in seen.now])) & (requested > 0)
     wanted = desired.pods(counts, requested, running, target=target)
     return [
         Forecast(

@@ -18,6 +18,7 @@ from schemas.messages.facts import UNBOUND, PodFacts
 from schemas.messages.telemetry import MAXIMUM_PODS, PodUsageBlock
 
 RESOURCES = ("cpu", "memory")
+ROUNDING = 1e-6  # sums of floats that are alike differ by less than this share, in the last digits
 
 _GONE = ("Succeeded", "Failed")
 _UNSCALED = ("DaemonSet", "Job", "CronJob", "Node")

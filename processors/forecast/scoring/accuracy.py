@@ -4,7 +4,7 @@ A forecast is of one time, the one at which a pod that was created with it is re
 nearest to that: exceeded or not, by how much, and how much of it was not used. Sums fade with event time, so
 the figures are those of the last half-lives. Workloads do not touch each other.
 
-With F the forecast and U what was used then:
+With F the forecast and U what was used then; what differs in the last digits alone is no violation:
 
     violation = U > F        severity = max(0, U - F) / U        overprovision = max(0, F - U) / F
 """
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from processors.forecast import model
-from processors.forecast.sums import RESOURCES, Workload
+from processors.forecast.sums import RESOURCES, ROUNDING, Workload
 from processors.rows import table
 
 Array = NDArray[np.float64]
@@ -191,5 +191,5 @@ def _figures(forecast: Array, used: Array, counted: NDArray[np.bool_]) -> Array:
     with np.errstate(divide="ignore", invalid="ignore"):
         severity = np.where(used > 0, above / used, 0.0)
         unused = np.where(forecast > 0, below / forecast, 0.0)
-    parts = (above > 0, severity, unused, np.ones_like(forecast))
+    parts = (above > ROUNDING * used, severity, unused, np.ones_like(forecast))
     return np.stack([np.where(counts, part, 0.0) for part in parts], axis=1)

@@ -72,6 +72,21 @@ def test_the_observation_nearest_to_the_time_of_a_forecast_counts(horizon: float
     assert accuracy.of(WEB)["smoothing"][:3] == (0.0, 0.0, 0.0)
 
 
+@pytest.mark.parametrize("cores", [10.095, 4.72, 0.57, 7.7])
+def test_a_forecast_of_a_level_load_is_not_exceeded_although_it_differs_in_the_last_digits(cores: float) -> None:
+    forecasts = Forecasts(1, Params())
+    own = Sum(10, 10, (cores, 1e9 * cores), (10.0, 2e10), 10, 600.0)
+    made = [each for period in range(60) for each in forecasts.fold(0, START_US + period * PERIOD_US, {WEB: own})]
+    assert made[-1].accuracy["smoothing"].violations == 0.0
+
+
+def test_what_is_used_above_a_forecast_by_more_than_the_last_digits_counts() -> None:
+    accuracy = Accuracy(15.0)
+    accuracy.wait(START_US, [15.0], {WEB: {"smoothing": (3.0, 4e9), "linear": (0.0, 0.0)}})
+    accuracy.score(START_US + PERIOD_US, {WEB: (3.0 * (1 + 1e-5), 4e9)})
+    assert {name: each.violations for name, each in accuracy.of(WEB).items()} == {"smoothing": 1.0, "linear": 1.0}
+
+
 def test_an_observation_that_comes_late_judges_nothing() -> None:
     accuracy = Accuracy(15.0)
     accuracy.wait(START_US, [15.0], {WEB: {"smoothing": (2.0, 2.0)}})

@@ -124,7 +124,7 @@ async def test_a_node_shows_its_predicted_peak_and_that_it_rejects(
     capacity = Resources(cpu=4, memory=8 << 30)
     peak = Resources(cpu=3, memory=2 << 30)
     by_subject: dict[str, Message] = {
-        NAMES.node("prediction", "n1"): predicted.prediction(at_us=past_us, peak=peak, capacity=capacity),
+        NAMES.node("prediction", "n1"): predicted.prediction(at_us=past_us, peak=peak, capacity=capacity, assumed=None),
         NAMES.node("reject", "n1"): predicted.reject(at_us=past_us, score=0.75, reject=True, since_us=past_us),
     }
     record(settings.history_dir, by_subject.items() if from_history else ())
@@ -144,6 +144,7 @@ async def test_a_node_shows_its_predicted_peak_and_that_it_rejects(
             ("Reject signal", "score", "75 %"),
         ):
             await show_newest(page, title, label, text)
+        await expect(page.locator(".facts")).to_contain_text("Peak within 60 min3.00 CPUs, 2.0 GiB")
         assert watched.complaints == []
 
 

@@ -10,6 +10,7 @@ import pytest
 from nats.aio.client import Client
 from playwright.async_api import Browser, Page, expect
 
+from schemas import codec
 from schemas.messages.base import Message
 from schemas.settings import Settings
 from schemas.subject import Names
@@ -17,7 +18,7 @@ from sinks.history import view
 from tests.support.dashboard.browsing import CHROMIUM, opened
 from tests.support.dashboard.pages import rows, served
 from tests.support.history import record
-from tests.support.processors import telemetry
+from tests.support.processors import predicted, telemetry
 
 pytestmark = [
     pytest.mark.slow,
@@ -166,6 +167,47 @@ async def test_no_chart_draws_a_time_in_which_the_node_was_away(
             await expect(figure.locator(".u-value").nth(1)).not_to_have_text("–")
             shown = [await figure.evaluate(PAINTED, [colour, *part]) for part in ((0, 0.19), (0.22, 0.78), (0.82, 1))]
             assert shown == [True, False, True], title
+        assert watched.complaints == []
+
+
+@pytest.mark.parametrize("from_history", [True, False])
+@pytest.mark.parametrize(
+    ("assumed", "violation", "fact"),
+    [
+        (["cpu"], 1.0, "CPU not known yet, 1.9 GiB"),
+        (["memory"], 0.05, "1.50 CPUs, memory not known yet"),
+        (["cpu", "memory"], 0.0909, "not known yet"),  # of ten that settled
+        (None, 1.0, "not known yet"),  # of before
+        (None, None, "1.50 CPUs, 1.9 GiB"),
+    ],
+)
+async def test_a_peak_that_nothing_supports_is_not_shown(
+    browser: Browser,
+    client: Client,
+    settings: Settings,
+    assumed: list[str] | None,
+    violation: float | None,
+    fact: str,
+    *,
+    from_history: bool,
+) -> None:
+    at_us = round((time.time() - 60) * 1e6)
+    row = predicted.prediction(at_us=at_us, violation=violation, assumed=assumed)
+    subject = NAMES.node("prediction", "n1")
+    record(settings.history_dir, [(subject, row)] if from_history else [])
+    async with served(client, settings) as address:
+        watched = await opened(browser, address, "node/n1?range=300")
+        page = watched.page
+        await expect(page.locator("#connection")).to_have_text("live")
+        if not from_history:
+            await client.publish(subject, codec.encode(row))
+        await expect(page.locator(".facts div", has_text="Peak within 60 min").locator("dd")).to_have_text(fact)
+        titles = ("CPU in use", "Memory in use")
+        figures = [page.locator("figure", has=page.locator(".u-title", has_text=title)) for title in titles]
+        drawn = ["CPUs" in fact, "GiB" in fact]
+        async with asyncio.timeout(20):
+            while [await figure.evaluate(PAINTED, ["c2", 0.5, 1]) for figure in figures] != drawn:  # noqa: ASYNC110 # it draws in its own time
+                await asyncio.sleep(0.1)
         assert watched.complaints == []
 
 

@@ -10,8 +10,8 @@ from schemas.messages.base import Message
 from schemas.messages.prediction import Accuracy
 from schemas.settings import Settings
 from schemas.subject import Names
+from tests.support.dashboard import pages
 from tests.support.dashboard.browsing import CHROMIUM, opened
-from tests.support.dashboard.pages import served
 from tests.support.history import record
 from tests.support.processors import predicted
 
@@ -38,7 +38,7 @@ async def test_models_and_nodes_are_points_and_what_is_stated_and_seen_alike_is_
         predicted.prediction(node="n2", at_us=now_us, violation=0.15, accuracy={"max": accuracy(0.15, 0.3, 4)}),
     ]
     record(settings.history_dir, [(NAMES.node("prediction", row.node), row) for row in rows])
-    async with served(client, settings) as address:
+    async with pages.served(client, settings) as address:
         watched = await opened(browser, address, "predictions")
         models, nodes = (watched.page.locator(".scatter").nth(number) for number in range(2))
         await expect(models.locator("circle title")).to_have_text(
@@ -60,6 +60,35 @@ async def test_models_and_nodes_are_points_and_what_is_stated_and_seen_alike_is_
         assert watched.complaints == []
 
 
+async def test_predictions_without_evidence_state_nothing(browser: Browser, client: Client, settings: Settings) -> None:
+    now_us = round(time.time() * 1e6)
+    (node,) = pages.rows(1)
+    nothing, scores = ["cpu", "memory"], {"calibrated": accuracy(0.1, 0.3, 4)}
+    stated = (("n1", 0.05, None, 0), ("n1", 0.5, nothing, 60), ("n2", 0.0909, nothing, 0), ("n3", 1.0, nothing, 0))
+    rows = [
+        predicted.prediction(
+            node=name,
+            at_us=now_us - ago * SECOND_US,
+            model="calibrated",
+            violation=violation,
+            assumed=assumed,
+            accuracy=scores,
+        )
+        for name, violation, assumed, ago in stated
+    ]
+    messages: list[tuple[str, Message]] = [(NAMES.node("prediction", row.node), row) for row in rows]
+    record(settings.history_dir, [*messages, (NAMES.node("availability", node.node), node)])
+    async with pages.served(client, settings) as address:
+        watched = await opened(browser, address, "predictions")
+        page = watched.page
+        force = page.get_by_role("region", name="Predictions in force").locator("tbody tr")
+        await expect(force).to_have_text(["60 mincalibrated5.0 %1", "60 mincalibratednothing yet2"])
+        await expect(page.locator(".scatter").nth(1).locator("circle title")).to_have_text(
+            ["n1, calibrated, 60 min: 5.0 % stated, 10 % seen"]
+        )
+        assert watched.complaints == []
+
+
 async def test_forecasts_are_drawn_at_the_time_that_they_are_for(
     browser: Browser, client: Client, settings: Settings
 ) -> None:
@@ -70,7 +99,7 @@ async def test_forecasts_are_drawn_at_the_time_that_they_are_for(
             row = predicted.forecast(workload=workload, at_us=now_us - (60 - 20 * number) * SECOND_US)
             rows.append((NAMES.of("forecast", row.namespace, row.workload), row))
     record(settings.history_dir, rows)
-    async with served(client, settings) as address:
+    async with pages.served(client, settings) as address:
         watched = await opened(browser, address, "predictions")
         page = watched.page
         title = page.locator("figure.wide .u-title")

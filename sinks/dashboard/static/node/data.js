@@ -120,8 +120,8 @@ export class NodeData {
     this.live.events = [{ at_us, event, who: name ?? container_name ?? container.slice(0, 12), workload }, ...this.live.events].slice(0, EVENTS);
   }
 
-  takePrediction({ at_us, horizon_seconds, violation, peak, capacity }) {
-    const row = { at_us, horizon_seconds, violation, peak_cpu: peak.cpu, peak_memory: peak.memory, capacity_cpu: capacity.cpu, capacity_memory: capacity.memory };
+  takePrediction({ at_us, horizon_seconds, violation, assumed, peak, capacity }) {
+    const row = { at_us, horizon_seconds, violation, assumed, peak_cpu: peak.cpu, peak_memory: peak.memory, capacity_cpu: capacity.cpu, capacity_memory: capacity.memory };
     this.live.predictions = [...this.live.predictions, row].slice(-PREDICTIONS);
     this.join();
   }

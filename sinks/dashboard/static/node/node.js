@@ -5,7 +5,7 @@ import { announce, cut, h, note, replace, shortened, table } from "../base/dom.j
 import { age, amount, brief, bytes, counted, moment, now, percent, resource, stamp, whole } from "../base/format.js";
 import { NodeCharts } from "./charts.js";
 import { NodeData } from "./data.js";
-import { METRICS } from "./series.js";
+import { METRICS, isKnown } from "./series.js";
 import { follow, isAway, save, saveRecording } from "../base/stream.js";
 
 const RANGES = [[60, "1 min"], [300, "5 min"], [900, "15 min"], [3600, "1 h"], [21600, "6 h"], [86400, "24 h"]];
@@ -121,9 +121,14 @@ function facts({ newest: { availability, reject }, machine, predictions }) {
   if (machine.cpus) found.push(["Machine", `${counted(machine.cpus, "CPU")}, ${bytes(machine.memory_bytes)}`]);
   if (reject) found.push(["Takes new work", reject.reject ? `no, for ${age((now() * 1000 - reject.since_us) / 1e6)}` : "yes"]);
   const prediction = predictions.at(-1);
-  if (prediction) found.push([`Peak within ${age(prediction.horizon_seconds)}`, prediction.violation >= 1 ? "not known yet"
-    : `${amount(prediction.peak_cpu, 2)} CPUs, ${bytes(prediction.peak_memory)}`]);
+  if (prediction) found.push([`Peak within ${age(prediction.horizon_seconds)}`, peak(prediction)]);
   return found;
+}
+
+function peak(prediction) {
+  const [cpu, memory] = ["cpu", "memory"].map((name) => isKnown(prediction, name));
+  if (!cpu && !memory) return "not known yet";
+  return `${cpu ? `${amount(prediction.peak_cpu, 2)} CPUs` : "CPU not known yet"}, ${memory ? bytes(prediction.peak_memory) : "memory not known yet"}`;
 }
 
 function notes({ away, failure, answers, reported, newest: { availability } }) {

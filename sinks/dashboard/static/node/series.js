@@ -55,10 +55,9 @@ FROM used JOIN blocks USING (t) GROUP BY 1, 2 ORDER BY 1`);
 export const events = (node, from, to) => rows(
   `SELECT at_us, event, coalesce(name, container_name, left(container, 12)) AS who, workload, count(*) OVER () AS found FROM containers WHERE ${within(node, from, to)} ORDER BY at_us DESC LIMIT 100`);
 
-// Predictions that state how often they are exceeded, the newest of each step; those that know nothing yet state the whole
-// capacity.
+// Predictions, the newest of each step; of resources that are assumed the peak is the whole machine.
 export const predictions = (node, from, to) => rows(
-  `SELECT at_us, peak_cpu, peak_memory, capacity_cpu, capacity_memory, horizon_seconds, model, violation FROM predictions WHERE ${within(node, from, to)} `
+  `SELECT at_us, peak_cpu, peak_memory, capacity_cpu, capacity_memory, horizon_seconds, model, violation, assumed FROM predictions WHERE ${within(node, from, to)} `
   + `QUALIFY row_number() OVER (PARTITION BY ${bucket(from, to)}, horizon_seconds ORDER BY at_us DESC) = 1 ORDER BY at_us`);
 
 export const REJECTS = ["score", "threshold", "reject"];
@@ -68,7 +67,11 @@ export function rejects(node, from, to) {
   return columns(`SELECT ${bucket(from, to)} AS t, ${list} FROM rejects WHERE ${within(node, from, to)} GROUP BY 1 ORDER BY 1`, REJECTS);
 }
 
-// Times and values of predicted peaks within a range, each until the next one or to the end of its horizon.
+// Whether anything supports the predicted peak of a resource; predictions of before say only that nothing supports both.
+export const isKnown = ({ assumed, violation }, resource) => (assumed ? !assumed.includes(resource) : !(violation >= 1));
+
+// Times and values of predicted peaks within a range, each until the next one or to the end of its horizon; `of` returns
+// null where a peak is not known.
 export function peaks(predictions, of, low, high) {
   const times = [];
   const values = [];
@@ -82,7 +85,7 @@ export function peaks(predictions, of, low, high) {
     const begin = Math.max(low, row.at_us / 1e6);
     const end = Math.min(high, row.at_us / 1e6 + row.horizon_seconds, next);
     if (begin >= end) return;
-    const value = row.violation >= 1 ? null : of(row);
+    const value = of(row);
     put(begin, value);
     put(end - 0.001, value);
     if (end < Math.min(high, next)) put(end, null);

@@ -8,14 +8,16 @@ import { Unreachable, repeat, rows } from "../base/stream.js";
 
 const COLOURS = 8;
 const ACCURACY = "SELECT * FROM prediction_accuracy ORDER BY horizon_seconds, violations";
+// Where nothing supports the peak of either resource, a violation is of what is no prediction.
+const ASSUMED = "coalesce(list_has_all(assumed, ['cpu', 'memory']), false)";
 // Of the newest one of each node; those that stay as they are come again after ten minutes.
-const STATED = `SELECT horizon_seconds, model, round(violation, 2) AS violation, count(*) AS nodes
-FROM (SELECT node, horizon_seconds, model, violation FROM predictions WHERE at_us > (SELECT at_us FROM newest_time) - 1200000000 AND date >= current_date - 1
+const STATED = `SELECT horizon_seconds, model, CASE WHEN assumed THEN 1 ELSE round(violation, 2) END AS violation, count(*) AS nodes
+FROM (SELECT node, horizon_seconds, model, violation, ${ASSUMED} AS assumed FROM predictions WHERE at_us > (SELECT at_us FROM newest_time) - 1200000000 AND date >= current_date - 1
 QUALIFY row_number() OVER (PARTITION BY node, horizon_seconds ORDER BY at_us DESC) = 1) GROUP BY ALL ORDER BY 1, 3`;
 // Of each node, what its predictions stated on average, and how often usage was above them.
 const CALIBRATION = `WITH newest AS (SELECT node, horizon_seconds, arg_max(accuracy, at_us) AS accuracy, arg_max(model, at_us) AS chosen FROM predictions WHERE date >= current_date - 1 GROUP BY ALL),
 seen AS (SELECT node, horizon_seconds, of_model.model AS model, of_model.violations AS seen, of_model.settled AS settled FROM (SELECT node, horizon_seconds, chosen, unnest(accuracy) AS of_model FROM newest) WHERE of_model.model = chosen AND of_model.settled > 0),
-stated AS (SELECT node, horizon_seconds, avg(violation) AS stated FROM predictions WHERE date >= current_date - 1 AND violation < 1 GROUP BY ALL)
+stated AS (SELECT node, horizon_seconds, avg(violation) AS stated FROM predictions WHERE date >= current_date - 1 AND violation < 1 AND NOT ${ASSUMED} GROUP BY ALL)
 SELECT node, horizon_seconds, model, stated, seen FROM seen JOIN stated USING (node, horizon_seconds) ORDER BY settled DESC, node LIMIT 1000`;
 
 export function open(main, { search, keep }) {

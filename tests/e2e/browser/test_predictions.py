@@ -1,5 +1,6 @@
 """Predictions in a real Chromium: models and nodes as points, and forecasts where they are to come true."""
 
+import re
 import time
 
 import pytest
@@ -44,6 +45,9 @@ async def test_models_and_nodes_are_points_and_what_is_stated_and_seen_alike_is_
         await expect(models.locator("circle title")).to_have_text(
             ["calibrated, 60 min: saves 20 %, 4.0 % above", "max, 60 min: saves 30 %, 20 % above"]
         )
+        await expect(models).to_contain_text("saved of the node")
+        saved = watched.page.get_by_role("columnheader", name="Saved of the node")
+        await expect(saved).to_have_attribute("title", re.compile("declares allocatable, else of the node's size"))
         await expect(models.locator("text.name")).to_have_text(["calibrated", "max"])
         await expect(nodes.locator("circle title")).to_have_text(
             ["n1, max, 60 min: 5.0 % stated, 25 % seen", "n2, max, 60 min: 15 % stated, 15 % seen"]
@@ -102,6 +106,7 @@ async def test_forecasts_are_drawn_at_the_time_that_they_are_for(
     async with pages.served(client, settings) as address:
         watched = await opened(browser, address, "predictions")
         page = watched.page
+        await expect(page.get_by_text("predict.horizon_seconds after it was made")).to_be_visible()
         title = page.locator("figure.wide .u-title")
         await expect(title).to_contain_text("CPUs of s/Deployment/")
         await page.get_by_role("button", name="s/<i>w2</i>").click()

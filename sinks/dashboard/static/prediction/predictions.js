@@ -75,7 +75,7 @@ const colours = (rows) => {
 function frontier(settled) {
   const several = new Set(settled.map((row) => row.horizon_seconds)).size > 1;
   const colour = colours(settled);
-  return scatter({ title: "What each model saves, and how often usage is above its peak", across: "saved against requests", up: "seen above the peak", points: settled.filter((row) => row.savings !== null).map((row) => ({
+  return scatter({ title: "What each model saves, and how often usage is above its peak", across: "saved of the node", up: "seen above the peak", points: settled.filter((row) => row.savings !== null).map((row) => ({
     x: row.savings, y: row.violations, colour: colour(row), name: several ? `${row.model}, ${age(row.horizon_seconds)}` : row.model,
     title: `${row.model}, ${age(row.horizon_seconds)}: saves ${percent(row.savings)}, ${percent(row.violations)} above`,
   })) });
@@ -90,11 +90,11 @@ function calibrated(calibration) {
 
 function accuracyTable(settled) {
   const title = h("h2", {}, "Peaks: stated and seen");
-  if (!settled.length) return [title, note("wait", "Nothing has settled yet", "A prediction settles when its horizon has passed: an hour, six hours or a day after it was made.")];
+  if (!settled.length) return [title, note("wait", "Nothing has settled yet", "A prediction settles when its horizon has passed, predict.horizon_seconds after it was made.")];
   return [title, table([
     { title: "Horizon", of: (row) => age(row.horizon_seconds) }, { title: "Model", of: (row) => row.model }, { title: "Nodes", number: true, of: (row) => whole(row.nodes) },
     { title: "Settled", number: true, help: "predictions whose horizon has passed", of: (row) => whole(row.settled) },
-    { title: "Seen above the peak", number: true, of: (row) => percent(row.violations) }, { title: "Saved against requests", number: true, of: (row) => percent(row.savings) },
+    { title: "Seen above the peak", number: true, of: (row) => percent(row.violations) }, { title: "Saved of the node", number: true, help: "mean share of what Kubernetes declares allocatable, else of the node's size, that the peak left free", of: (row) => percent(row.savings) },
   ], settled, { caption: "Accuracy by model" })];
 }
 

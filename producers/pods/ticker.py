@@ -37,8 +37,8 @@ class Reader(Protocol):
     def sample(self) -> None:
         """Sample what is known of an instant only, at a random time."""
 
-    def read(self) -> tuple[int, bytes] | None:
-        """Return `seq` and payload of a block; None: there is none (yet)."""
+    def read(self, second: int) -> tuple[int, bytes] | None:
+        """Return `seq` and payload of the block of a second since boot; None: there is none (yet)."""
 
 
 class Ticker:
@@ -64,7 +64,6 @@ class Ticker:
         self._thread = threading.Thread(target=self.run, name="spazio-usage", daemon=True)
         self._stopping = threading.Event()
         self._wait = wait or self._stopping.wait
-        self._last_seq = -1
         self._failing = False
 
     def start(self) -> None:
@@ -83,7 +82,10 @@ class Ticker:
             self.turn()
 
     def turn(self) -> None:
-        """Wait for the next due time, then read or sample."""
+        """Wait for the next due time, then read or sample.
+
+        A late reading belongs to the second in which it was due, and the next one comes in time.
+        """
         now = self._clock.boottime()
         due = (now - _OFFSET) // grid.SECOND * grid.SECOND + grid.SECOND + _OFFSET
         wait = (due - now) / grid.SECOND
@@ -92,24 +94,24 @@ class Ticker:
         self._wait(pause if is_sample else wait)
         if self._stopping.is_set():
             return
+        now = self._clock.boottime()
         try:
-            if is_sample:
+            if now >= due:
+                self._read((now - _OFFSET) // grid.SECOND)
+            elif is_sample:
                 self._reader.sample()
-            elif self._clock.boottime() >= due:
-                self._read()
         except Exception as error:  # noqa: BLE001 - the next second is tried in any case
             FAILURES.labels("usage").inc()
             if not self._failing:
                 self._failing = True
                 log.warning("usage.failed", extra={"reason": repr(error)})
         else:
-            if not is_sample and self._failing:
+            if now >= due and self._failing:
                 self._failing = False
                 log.info("usage.recovered")
 
-    def _read(self) -> None:
+    def _read(self, second: int) -> None:
         with DURATION.time():
-            block = self._reader.read()
-        if block is not None and block[0] > self._last_seq:
-            self._last_seq = block[0]
+            block = self._reader.read(second)
+        if block is not None:
             self._emit(*block)

@@ -100,8 +100,11 @@ class Reader:
         if self._blocked.active:
             self._blocked.sample()
 
-    def read(self) -> tuple[int, bytes] | None:
+    def read(self, second: int) -> tuple[int, bytes] | None:
         """Read everything; return `seq` and payload of a block, or None if there is no block (yet).
+
+        Args:
+            second: Second since boot in which the reading was due: the block's `seq`.
 
         Raises:
             OSError: A file of the node is missing.
@@ -115,7 +118,7 @@ class Reader:
             self._files = Files(self._layout, self._proc)
             self._blocked = Blocked(account.tree, self._proc)
             self._gauges, self._previous_pods, self._before = {}, set(), None
-        boottime, at_us = self._clock.boottime(), self._clock.realtime() // 1000
+        at_us = self._clock.realtime() // 1000
         now = self._files.read(self._clock.monotonic())
         used = self._with_waiting(self._measure(account), now.at)
         before, self._before = self._before, now
@@ -124,16 +127,15 @@ class Reader:
         usages = [usage for _, usage in used]
         self._quota_share = node_usage.quota_share(before, now, usages, self._mean_excess())
         self._limited = any(usage.held is not None and usage.spent for usage in usages)
-        seq = boottime // grid.SECOND
         block = {
             **self._identity,
-            "seq": seq,
+            "seq": second,
             "at_us": at_us,
             "span_us": min(max(1, (now.at - before.at) // 1000), MAXIMUM_US),
             **node_usage.rest(before, now, usages),
             **self._columns(used),
         }
-        return seq, _encode(block).encode()
+        return second, _encode(block).encode()
 
     def _measure(self, account: Account) -> list[tuple[Pod, Usage]]:
         """Read the pods one by one, each at its own time; return the usage of running ones."""

@@ -191,7 +191,7 @@ class PodUsageBlock(Message):
 
     node: NodeName
     boot: Boot
-    seq: Annotated[Count, Field(description="whole second of CLOCK_BOOTTIME at which it was read")]
+    seq: Annotated[Count, Field(description="whole second of CLOCK_BOOTTIME in which the reading was due")]
     at_us: Annotated[Microseconds, Field(description="time of the reading")]
     span_us: Annotated[int, Field(gt=0, le=MAXIMUM_US, description="time since the reading before")]
     system_cpu_cores: Annotated[Amount | None, Field(description="CPU used outside pods")] = None

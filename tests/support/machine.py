@@ -164,7 +164,7 @@ class Rig:
 
     def read(self, seconds: float = 1) -> PodUsageBlock | None:
         self.host.sleep(seconds)
-        messages = self.reader.read()
+        messages = self.reader.read(self.host.now // grid.SECOND)
         if messages is None:
             return None
         block = codec.decode(PodUsageBlock, messages[1])

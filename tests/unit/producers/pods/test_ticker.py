@@ -10,7 +10,7 @@ from producers import clock as grid
 from producers.pods.ticker import Ticker
 from schemas import codec
 from schemas.messages.telemetry import PodUsageBlock
-from tests.support.machine import Host, Rig, container
+from tests.support.machine import Host, Rig, container, lines
 
 
 @pytest.fixture
@@ -28,10 +28,16 @@ class Ticking:
     def __init__(self, host: Host) -> None:
         self.rig = Rig(host)
         self.blocks: list[tuple[int, float]] = []
-        self.ticker = Ticker(self.rig.reader, self.emit, clock=host, wait=host.sleep)
+        self.decoded: list[PodUsageBlock] = []
+        self.lateness = 0.0  # of the thread, in seconds
+        self.ticker = Ticker(self.rig.reader, self.emit, clock=host, wait=self.wait)
+
+    def wait(self, seconds: float) -> None:
+        self.rig.host.sleep(seconds + self.lateness)
 
     def emit(self, seq: int, payload: bytes) -> None:
-        codec.decode(PodUsageBlock, payload)
+        self.decoded.append(codec.decode(PodUsageBlock, payload))
+        assert self.decoded[-1].seq == seq
         self.blocks.append((seq, self.rig.host.now / grid.SECOND))
 
 
@@ -41,6 +47,27 @@ def test_a_reading_comes_shortly_before_the_last_tick_of_each_second(host: Host)
         ticking.ticker.turn()
     assert [seq for seq, _ in ticking.blocks] == [101, 102, 103]
     assert [at % 1 for _, at in ticking.blocks] == pytest.approx([0.85] * 3)
+
+
+def test_a_late_reading_has_the_second_in_which_it_was_due_and_the_next_is_reported_too(host: Host) -> None:
+    path, ticking = f"docker/{container(1)}", Ticking(host)
+    used = 0.0
+    for late in (0, 0.2, 0, 1.3, 0.1, 0):
+        used += 0.25
+        host.set(path, cpu=used)
+        ticking.lateness = late
+        ticking.ticker.turn()
+    assert [seq for seq, _ in ticking.blocks] == [101, 102, 104, 105, 106]
+    assert [at for _, at in ticking.blocks] == pytest.approx([102.05, 102.85, 105.15, 105.95, 106.85])
+    spent = [lines(block)[container(1)]["cpu_cores"] * block.span_us / 1e6 for block in ticking.decoded]
+    assert spent == pytest.approx([0.25] * 5, abs=1e-4), "nothing that a pod used is missing"
+
+
+def test_a_reading_after_a_suspension_has_the_second_of_its_time(host: Host) -> None:
+    ticking = Ticking(host)
+    for ticking.lateness in (0, 3600.05, 0):
+        ticking.ticker.turn()
+    assert [seq for seq, _ in ticking.blocks] == [3701, 3702]
 
 
 def test_threads_are_looked_at_in_between_while_a_pod_with_a_quota_runs(host: Host) -> None:
@@ -59,6 +86,17 @@ def test_threads_are_looked_at_in_between_while_a_pod_with_a_quota_runs(host: Ho
     assert ticking.blocks[1][1] == pytest.approx(102.85)
     ticking.ticker.turn()
     assert [seq for seq, _ in ticking.blocks] == [101, 102, 103], "it does not run any more"
+
+
+def test_a_look_at_threads_that_ends_after_a_reading_was_due_costs_no_reading(host: Host) -> None:
+    random.seed(1)
+    path, ticking = f"docker/{container(1)}", Ticking(host)
+    ticking.lateness = 0.04
+    for turn in range(120):
+        host.set(path, cpu=turn / 100, quota=True)
+        ticking.ticker.turn()
+    assert len(ticking.blocks) > 8
+    assert {block.span_us // 100_000 for block in ticking.decoded} <= {9, 10}
 
 
 def test_a_failure_is_counted_and_reported_once_and_the_next_second_is_tried(

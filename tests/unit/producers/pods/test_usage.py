@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import REGISTRY
 
+from producers import clock as grid
 from producers import file
 from producers.containers.sources.source import Identity
 from producers.pods import usage
@@ -83,7 +84,7 @@ def test_what_a_pod_used_before_one_of_its_containers_came_or_went_is_no_usage_o
     for file_ in (modern.root / other).iterdir():
         file_.write_text("")  # ended since it was listed: the kernel reads nothing from the files of a removed cgroup
     modern.remove(other)
-    block = rig.reader.read()
+    block = rig.reader.read(modern.now // grid.SECOND)
     assert block is not None
     line = lines(codec.decode(PodUsageBlock, block[1]))[UID]
     assert (line["cpu_cores"], line["cpu_pressure"]) == (pytest.approx(0.1), pytest.approx(0.1))
@@ -113,7 +114,7 @@ def test_a_pod_that_has_gone_between_listing_and_reading_is_left_out_and_counted
     rig.census.take()
     host.remove(f"docker/{container(2)}")
     rig.reader._gauges.clear()  # a folder lets kept files be read on; the kernel does not
-    block = rig.reader.read()
+    block = rig.reader.read(host.now // grid.SECOND)
     assert block is not None
     assert codec.decode(PodUsageBlock, block[1]).pods == [container(1)]
     assert count("spazio_container_vanished_total", source="usage") == before + 1

@@ -18,7 +18,8 @@ from prometheus_client import Counter
 
 from producers import clock as grid
 from producers.containers import label
-from producers.containers.merge import Happening, Memory, Merge
+from producers.containers.merge import Merge
+from producers.containers.published import Happening, Memory
 from producers.containers.registry import Registry
 from producers.containers.sources.source import Identity, Observation, Source
 from producers.source import FAILURES

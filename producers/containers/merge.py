@@ -15,61 +15,19 @@ back containers that only listings have reported; it does not hold back starts t
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from prometheus_client import Counter
 
 from producers.containers import lifetime
 from producers.containers.lifetime import Life, Position
+from producers.containers.published import Before, Happening, LastEvent, Memory
 from producers.containers.registry import Registry
-from producers.containers.sources.source import Event, Identity, Observation
+from producers.containers.sources.source import Identity, Observation
 
 STALE = Counter("spazio_container_stale_total", "observations of a container's life that was over already")
 
 KEPT_US = 60_000_000
 MOST = 20_000  # containers at a time; a node runs hundreds
-
-
-class Happening(NamedTuple):
-    """A container event, to be published once.
-
-    Attributes:
-        event: Its kind.
-        identity: Identity of the container, as far as it is known.
-        sources: Sources that reported this container in this life, in order of their first report.
-        boottime_us: Time since boot; never before an earlier event of the same life.
-    """
-
-    event: Event
-    identity: Identity
-    sources: tuple[str, ...]
-    boottime_us: int
-
-
-@dataclass(frozen=True, slots=True)
-class LastEvent:
-    """The last published event of a container before this merge began."""
-
-    happening: Happening
-    rebooted: bool = False  # whether the node rebooted since
-
-    @property
-    def alive(self) -> bool:
-        """Whether the container was alive after it."""
-        return self.happening.event in ("created", "started")
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """Events that were published before.
-
-    Attributes:
-        events: The last event of each container, as far back as the stream keeps them.
-        pods: Pods that ran in the node's last block of usage; their containers may have started earlier.
-    """
-
-    events: Mapping[str, LastEvent] = field(default_factory=dict)
-    pods: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -92,7 +50,7 @@ class Merge:
         self._containers: dict[str, _Container] = {}
         self._listed: dict[str, set[str]] = {}  # containers that a source has reported and not as deleted
         self._heard: dict[str, int] = {}  # time of each source's last listing
-        self._before: Memory | None = None
+        self._before: Before | None = None
         self._settled = False
         self._idle: dict[str, set[str]] = {}  # until settled: what does not run, and the sources that list it
 
@@ -149,10 +107,7 @@ class Merge:
         for last in memory.events.values():
             if last.alive and last.rebooted:
                 result += _end(last, at_us)
-        # Events have precedence over the list of pods; a pod that started long ago has no events.
-        pods = {last.happening.identity.pod for last in memory.events.values()}
-        events = {id_: last for id_, last in memory.events.items() if not last.rebooted}
-        self._before = Memory(events, memory.pods - pods)
+        self._before = Before(memory)
         for id_, last in self._before.events.items():
             if last.alive and (container := self._containers.get(id_)) is not None:
                 self._learn(container, last.happening.identity)
@@ -166,13 +121,13 @@ class Merge:
         One that was created before and is listed without running still waits for its start.
         """
         result: list[Happening] = []
-        for id_, last in (self._before or Memory()).events.items():
+        for id_, last in (self._before or Before(Memory())).events.items():
             if last.alive and id_ not in self._containers and self._registry.get(id_) is None:
                 if last.happening.event == "created" and (sources := self._idle.get(id_)):
                     self._resume(last.happening.identity, sources, at_us)
                 else:
                     result += _end(last, at_us)
-        self._before, self._settled, self._idle = Memory(), True, {}
+        self._before, self._settled, self._idle = Before(Memory()), True, {}
         return result
 
     def _resume(self, identity: Identity, sources: Iterable[str], at_us: int) -> None:
@@ -257,7 +212,7 @@ class Merge:
         container.held += news
         if self._before is None:
             return []
-        stage = _published_stage(self._before, container.identity)
+        stage = self._before.stage(container.identity)
         held, container.held = container.held, None
         first = container.lives[0].number
         return [
@@ -280,14 +235,6 @@ class Merge:
             self._registry.drop(id_)
             for source in self._containers.pop(id_).positions:
                 self._listed[source].discard(id_)
-
-
-def _published_stage(before: Memory, identity: Identity) -> int:
-    """Return the stage of a container by earlier published events; 0: there are none, or it had ended."""
-    last = before.events.get(identity.container)
-    if last is None:
-        return lifetime.STARTED if identity.pod in before.pods else 0
-    return lifetime.STAGES[last.happening.event] if last.alive else 0
 
 
 def _end(last: LastEvent, at_us: int) -> list[Happening]:

@@ -9,7 +9,7 @@ from bus.client import Client
 from bus.reading.reader import Reader
 from bus.subscription import Subscription
 from producers.containers import follow
-from producers.containers.merge import Happening, LastEvent, Memory
+from producers.containers.published import Happening, LastEvent, Memory
 from producers.containers.sources.source import Identity
 from schemas import codec
 from schemas.boot import cut
@@ -24,8 +24,8 @@ _CONTAINER = re.compile(r"[0-9a-f]{64}")
 async def read(client: Client, names: Names, *, node: str, boot: str, timeout_seconds: float) -> Memory:
     """Return the published containers of a node; empty, with a log message, if the stream may not be read.
 
-    The start of a container may have expired from the stream. The last block of usage still names the pods that ran,
-    and containers outside of pods.
+    The start of a container may have expired from the stream. The last block of usage still names the pods that ran
+    with the number of their containers, and containers outside of pods.
 
     Args:
         client: Connection.
@@ -50,17 +50,19 @@ async def read(client: Client, names: Names, *, node: str, boot: str, timeout_se
             for each in (await containers.read()).messages:
                 event = each.message
                 published[event.container] = LastEvent(follow.happening(event), rebooted=cut(event.boot) != cut(boot))
-    ran = _ran(block, boot, began)
-    for id_ in ran - published.keys():
+    ran, boottime_us = _ran(block, boot, began)
+    for id_ in ran.keys() - published.keys():
         if _CONTAINER.fullmatch(id_):
             published[id_] = LastEvent(Happening("started", Identity(id_), ("usage",), 0))
-    return Memory(published, ran)
+    return Memory(published, ran, boottime_us)
 
 
-def _ran(block: bytes, boot: str, began: float) -> frozenset[str]:
-    """Return the pods in a block of usage, if it was measured before this agent began."""
+def _ran(block: bytes, boot: str, began: float) -> tuple[dict[str, int], int]:
+    """Return the pods in a block of usage with their containers, and its time, if this agent began after it."""
     try:
         usage = codec.decode(PodUsageBlock, block)
     except codec.Refused:
-        return frozenset()
-    return frozenset(usage.pods if cut(usage.boot) == cut(boot) and usage.seq < int(began) else ())
+        return {}, 0
+    if cut(usage.boot) != cut(boot) or usage.seq >= int(began):
+        return {}, 0
+    return dict(zip(usage.pods, usage.containers, strict=True)), (usage.seq + 1) * 1_000_000

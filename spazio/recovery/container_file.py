@@ -15,7 +15,8 @@ from typing import Any, Protocol
 
 from bus.access import private_file
 from producers.containers import follow
-from producers.containers.merge import MOST, LastEvent, Memory
+from producers.containers.merge import MOST
+from producers.containers.published import LastEvent, Memory
 from schemas import codec
 from schemas.boot import cut
 from schemas.messages.telemetry import ContainerEvent

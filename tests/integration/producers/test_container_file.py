@@ -11,7 +11,7 @@ import pytest
 from bus import connection, stream
 from bus.health import Health
 from bus.publishing.outbox import Outbox
-from producers.containers.merge import Memory
+from producers.containers.published import Memory
 from schemas import codec
 from schemas.messages.telemetry import ContainerEvent
 from spazio.recovery.container_file import ContainerFile

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from producers.containers.merge import Happening, Memory, Merge
+from producers.containers.merge import Merge
+from producers.containers.published import Happening, Memory
 from producers.containers.registry import Registry
 from producers.containers.sources.source import Event, Identity, Observation
 

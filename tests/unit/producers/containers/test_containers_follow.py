@@ -9,7 +9,7 @@ import pytest
 
 from producers.containers import follow
 from producers.containers.follow import Follower, MemoryLoader
-from producers.containers.merge import Happening, LastEvent, Memory
+from producers.containers.published import Happening, LastEvent, Memory
 from producers.containers.sources.source import Identity, Observation, Sink, Source
 from producers.source import FAILURES
 from schemas import codec

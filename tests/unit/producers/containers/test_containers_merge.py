@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from producers.containers import lifetime, merge
-from producers.containers.merge import Happening, Merge
+from producers.containers.merge import Merge
+from producers.containers.published import Happening
 from producers.containers.registry import Registry
 from producers.containers.sources.source import Event, Identity, Observation
 from tests.unit.producers.containers.lives import ID, account, events, listing, seen

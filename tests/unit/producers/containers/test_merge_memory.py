@@ -1,6 +1,11 @@
 """What was reported before a restart is not reported again."""
 
-from producers.containers.merge import Happening, LastEvent, Memory, Merge
+from typing import Any
+
+import pytest
+
+from producers.containers.merge import Merge
+from producers.containers.published import Happening, LastEvent, Memory
 from producers.containers.registry import Registry
 from producers.containers.sources.source import Event, Identity
 from tests.unit.producers.containers.lives import ID, account, events, listing, seen
@@ -61,7 +66,7 @@ def test_of_pods_that_ran_when_the_node_was_last_heard_of_the_containers_are_not
     in_pod = {name: (Identity(name, pod=pod), True) for name, pod in (("a", "old"), ("b", "new"), ("c", "old"))}
     made.present("cgroup", in_pod, 1_000_000)
     before = events_before(("c", "deleted"), ("old", "started"))
-    released = made.remember(Memory(before, frozenset({"old"})), 1_100_000)
+    released = made.remember(Memory(before, {"old": 1}), 1_100_000)
     assert {item.identity.container for item in released} == {"b", "c"}
     assert made.settle(1_200_000) == [], "a pod's own id is no container that has gone"
     assert events(made.observe(seen("exited", 2, identity=Identity("a")))) == ["exited"]
@@ -71,10 +76,54 @@ def test_a_container_that_began_in_an_older_pod_meanwhile_is_reported() -> None:
     made = account(settled=False)
     made.present("cgroup", {"b": (Identity("b", pod="old"), True)}, 1_000_000)
     first = LastEvent(Happening("started", Identity("a", pod="old"), ("cgroup",), 500_000))
-    published = made.remember(Memory({"a": first}, frozenset({"old"})), 1_100_000)
+    published = made.remember(Memory({"a": first}, {"old": 1}, 900_000), 1_100_000)
     assert [(item.identity.container, item.event) for item in published] == [("b", "created"), ("b", "started")]
     gone = made.settle(1_200_000)
     assert [(item.identity.container, item.event) for item in gone] == [("a", "exited"), ("a", "deleted")]
+
+
+def published(event: Event, container: str, at_us: int, **fields: Any) -> tuple[str, LastEvent]:
+    identity = Identity(container, pod="old", **fields)
+    return container, LastEvent(Happening(event, identity, ("bundle",), at_us))
+
+
+def announced(memory: Memory, *listed: Identity) -> set[str]:
+    made = account(settled=False)
+    made.present("bundle", {identity.container: (identity, True) for identity in listed}, 2_000_000)
+    return {item.identity.container for item in made.remember(memory, 2_100_000) if item.event == "started"}
+
+
+def in_pod(container: str, name: str | None = None, *, sandbox: bool | None = False) -> Identity:
+    return Identity(container, pod="old", container_name=name, sandbox=sandbox)
+
+
+@pytest.mark.parametrize("names", [True, False])
+@pytest.mark.parametrize(("event", "running"), [("deleted", 2), ("started", 3), ("created", 2)])
+def test_siblings_of_a_container_that_crashes_again_and_again_are_not_reported_again(
+    names: bool, event: Event, running: int
+) -> None:
+    web, log, sidecar = ("web", "log", "sidecar") if names else (None, None, None)
+    before = dict([published("deleted", "c1", 100, container_name=sidecar), published(event, "c2", 200)])
+    pause = in_pod("p", sandbox=True)
+    assert announced(Memory(before, {"old": running}, 300), pause, in_pod("a", web), in_pod("b", log)) == set()
+
+
+def test_a_container_that_took_the_place_of_another_meanwhile_is_reported_and_its_older_siblings_are_not() -> None:
+    before = dict([published("started", "c1", 100, container_name="sidecar")])
+    listed = (in_pod("p", sandbox=True), in_pod("a", "web"), in_pod("c2", "sidecar"))
+    assert announced(Memory(before, {"old": 2}, 300), *listed) == {"c2"}
+
+
+def test_a_container_that_ended_after_the_last_block_of_usage_is_among_those_that_ran_in_it() -> None:
+    before = dict([published("deleted", "c1", 400)])
+    assert announced(Memory(before, {"old": 1}, 300), in_pod("c2")) == {"c2"}
+    assert announced(Memory(before, {"old": 2}, 300), in_pod("a")) == set()
+
+
+def test_of_a_pod_that_has_an_event_of_its_pause_container_no_container_is_older() -> None:
+    before = dict([published("started", "p", 100, sandbox=True)])
+    listed = (in_pod("p", sandbox=True), in_pod("a"))
+    assert announced(Memory(before, {"old": 2}, 300), *listed) == {"a"}, "not reported yet when the agent ended"
 
 
 def test_containers_of_a_pod_complete_each_other() -> None:

@@ -4,13 +4,18 @@ All readers share one census, which walks the tree at most once a second. An exi
 container once it had a process, since runtimes remove it within 30 ms of the exit. Each walk also checks a tenth of
 them for processes, so that directories of a killed runtime no longer count after ten seconds. The link count of a
 cgroup directory is 2 + its children, which identifies leaves and unchanged pods by one `stat`.
+
+A hybrid host has two trees, and some runtimes do not use the unified one, which is preferred. A pod that only the
+other tree has counts from the second walk on, since runtimes make and remove the directories of both one by one.
 """
 
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,19 +36,21 @@ class Pod(NamedTuple):
         paths: Its cgroups, below the root of the tree; several if it has stray containers.
         containers: Cgroup of each of its containers, including its pause container.
         running: Number of its containers, without the pause container.
+        legacy: Whether it runs in the tree of version 1 only, while the host also has the unified one.
     """
 
     key: str
     paths: tuple[str, ...]
     containers: tuple[str, ...]
     running: int
+    legacy: bool = False
 
 
 class Account(NamedTuple):
     """Result of a walk.
 
     Attributes:
-        tree: The tree.
+        tree: The preferred tree.
         pods: Running pods.
         idle: Pods and containers with a directory but no process (yet, or any more).
     """
@@ -66,6 +73,7 @@ class Census:
         self._root, self._proc, self._clock = root, proc, clock
         self._lock = threading.Lock()
         self._trees: list[Tree] = []
+        self._lonely: set[str] | None = None  # that only the second tree had at the last walk; None: no walk yet
         self._absent = False
         self._account: Account | None = None
         self._taken = float("-inf")
@@ -79,20 +87,33 @@ class Census:
             return self._account
 
     def _walk(self) -> Account | None:
-        """Walk the trees in order, and move the first one with pods to the front."""
-        if not self._trees or not self._trees[0].path.is_dir():
-            self._trees = [Tree(path, self._proc) for path in cgroup.trees(self._root)]
+        if not self._trees or not all(tree.path.is_dir() for tree in self._trees):
+            paths = cgroup.trees(self._root)
+            self._trees = [Tree(path, self._proc, legacy=path != paths[0]) for path in paths]
+            self._lonely = None
             if not self._trees and not self._absent:
                 log.warning("source.absent", extra={"source": "pods", "reason": f"no cgroups in {self._root}"})
             self._absent = not self._trees
-        empty: Account | None = None
-        for position, tree in enumerate(self._trees):
-            account = Account(tree.path, *tree.walk())
-            if account.pods:
-                self._trees.insert(0, self._trees.pop(position))
-                return account
-            empty = empty or account
-        return empty
+        if not self._trees:
+            return None
+        pods, idle = self._trees[0].walk()
+        for other in self._trees[1:]:
+            pods, idle = self._joined(other, pods, idle)
+        return Account(self._trees[0].path, pods, idle)
+
+    def _joined(self, other: "Tree", pods: list[Pod], idle: list[Pod]) -> tuple[list[Pod], list[Pod]]:
+        """Return running pods and the others, with those that only the other tree has."""
+        also, also_idle = other.walk({pod.key for pod in pods}, {pod.key for pod in idle})
+        before, self._lonely = self._lonely, {pod.key for pod in (*also, *also_idle)}
+        if pods and before is not None:
+            also = [pod for pod in also if pod.key in before]
+            also_idle = [pod for pod in also_idle if pod.key in before]
+        if not also and not also_idle:
+            return pods, idle
+        added = {pod.key for pod in also}
+        idle = [pod for pod in idle if pod.key not in added]
+        present = {pod.key for pod in idle}
+        return [*pods, *also], [*idle, *(pod for pod in also_idle if pod.key not in present)]
 
 
 class _Examined(NamedTuple):
@@ -112,8 +133,8 @@ class _Examined(NamedTuple):
 class Tree:
     """One cgroup tree, with state from earlier walks."""
 
-    def __init__(self, path: Path, proc: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, proc: Path, *, legacy: bool = False) -> None:
+        self.path, self._legacy = path, legacy
         self._proc = proc
         self._root = os.fspath(path)
         self._turn = 0
@@ -121,22 +142,29 @@ class Tree:
         self._dead: set[str] = set()
         self._begun = False
 
-    def walk(self) -> tuple[list[Pod], list[Pod]]:
-        """Return the pods with a container and the containers outside pods: running ones, and the others."""
+    def walk(
+        self, running: AbstractSet[str] = frozenset(), idle: AbstractSet[str] = frozenset()
+    ) -> tuple[list[Pod], list[Pod]]:
+        """Return the pods with a container and the containers outside pods: running ones, and the others.
+
+        Args:
+            running: Keys of pods that run in another tree, which are left out.
+            idle: Keys of pods that have no process in another tree, which are checked.
+        """
         if not cgroup.children(self.path):  # this hierarchy has no cgroups: one `stat`, no walk
             return [], []
         pods: dict[str, Pod] = {}
         strays: dict[str, list[str]] = {}
         examined: dict[str, _Examined] = {}
-        for kind, entry in cgroup.walk(self.path):
+        for kind, entry in self._entries(running):
             if kind is Kind.STRAY:
-                strays.setdefault(cgroup.pod_uid(entry.name) or entry.name, []).append(entry.path)
+                strays.setdefault(_key(entry.name), []).append(entry.path)
                 continue
             result = self._examined.get(entry.path)
             if kind is Kind.POD:
                 result = self._examine(entry, result)
             elif result is None:
-                key = cgroup.container_id(entry.name) or entry.name
+                key = _key(entry.name)
                 result = _Examined(self._pod(key, [entry.path], [entry.path], 1))
             examined[entry.path] = result
             if (pod := result.pod).containers or pod.key not in pods:
@@ -150,7 +178,12 @@ class Tree:
             pauses = self._pauses(containers, _empty(containers))
             pods[key] = self._pod(key, all_paths, containers, _running(pauses))
         self._examined = examined
-        return self._split(list(pods.values()))
+        return self._split(list(pods.values()), idle)
+
+    def _entries(self, left_out: AbstractSet[str]) -> Iterator[tuple[Kind, os.DirEntry[str]]]:
+        for kind, entry in cgroup.walk(self.path):
+            if not left_out or _key(entry.name) not in left_out:
+                yield kind, entry
 
     def _examine(self, entry: os.DirEntry[str], previous: _Examined | None) -> _Examined:
         """Return a pod as it was examined before, if it is the same still."""
@@ -166,7 +199,7 @@ class Tree:
         containers = [inner.path for inner in cgroup.directories(entry.path) if _is_container(inner.name)]
         empty = _empty(containers)
         pauses = self._pauses(containers, empty)
-        key = cgroup.pod_uid(entry.name) or entry.name
+        key = _key(entry.name)
         pod = self._pod(key, [entry.path], containers, _running(pauses))
         return _Examined(pod, -1 if None in pauses else children, empty)
 
@@ -177,12 +210,12 @@ class Tree:
         return [cgroup.is_pause(container, self._proc) for container in containers if container not in empty]
 
     def _pod(self, key: str, paths: Sequence[str], containers: Sequence[str], running: int) -> Pod:
-        return Pod(key, self._below(paths), self._below(containers), running)
+        return Pod(key, self._below(paths), self._below(containers), running, self._legacy)
 
     def _below(self, paths: Sequence[str]) -> tuple[str, ...]:
         return tuple(path[len(self._root) + 1 :] for path in paths)
 
-    def _split(self, all_pods: list[Pod]) -> tuple[list[Pod], list[Pod]]:
+    def _split(self, all_pods: list[Pod], suspects: AbstractSet[str]) -> tuple[list[Pod], list[Pod]]:
         """Return running pods, and the others."""
         pods = [pod for pod in all_pods if pod.containers]
         self._turn = (self._turn + 1) % _TURNS
@@ -190,7 +223,7 @@ class Tree:
         due = pods[self._turn :: _TURNS] if self._begun else pods
         self._begun = True
         # A pod that was checked before its first process started must not stay idle.
-        due = [*due, *(pod for pod in pods if pod.key in self._dead)]
+        due = [*due, *(pod for pod in pods if pod.key in self._dead or pod.key in suspects)]
         for pod in due:
             if any(cgroup.is_populated(f"{self._root}/{path}") for path in pod.paths):
                 self._dead.discard(pod.key)
@@ -201,6 +234,11 @@ class Tree:
             return pods, []
         idle = [pod for pod in all_pods if not pod.containers or pod.key in self._dead]
         return [pod for pod in pods if pod.key not in self._dead], idle
+
+
+@lru_cache(maxsize=4096)
+def _key(name: str) -> str:
+    return cgroup.pod_uid(name) or cgroup.container_id(name) or name
 
 
 def _is_container(name: str) -> bool:

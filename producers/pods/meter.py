@@ -55,12 +55,14 @@ class Layout:
 
     Args:
         root: Mount of the cgroup trees.
+        legacy: Whether to leave the unified tree of a hybrid host out, for cgroups that have no process there.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, legacy: bool = False) -> None:
         self.root = root
         version_2 = (root / "cgroup.controllers").exists()
-        self.unified = root if version_2 else _first(root, "unified")
+        unified = None if legacy else _first(root, "unified")
+        self.unified = root if version_2 else unified
         self.memory = None if version_2 else _first(root, "memory")
         self.accounting = None if version_2 else _first(root, "cpuacct", "cpu,cpuacct")
         self.bandwidth = None if version_2 else _first(root, "cpu", "cpu,cpuacct")

@@ -47,7 +47,7 @@ class Gauge:
     """
 
     def __init__(self, layout: Layout, *, keep: bool, since: int | None) -> None:
-        self._layout, self._keep = layout, keep
+        self._layout, self._keep, self._legacy = layout, keep, False
         self._meters: dict[str, Meter] = {}
         self._before: dict[str, Counters] = {}
         self._quotas: dict[str, CpuQuota] = {}
@@ -78,6 +78,8 @@ class Gauge:
             OSError: A file exists but cannot be read.
             ValueError: It is malformed.
         """
+        if pod.legacy != self._legacy:
+            self._change_tree(legacy=pod.legacy)
         if tuple(self._meters) != pod.paths:
             self._follow(pod.paths)
         readings = {path: each.read() for path, each in self._meters.items()}
@@ -104,6 +106,13 @@ class Gauge:
             held,
             self.age_seconds(now),
         )
+
+    def _change_tree(self, *, legacy: bool) -> None:
+        """Go on in another tree, whose counters are new unless the pod has used nothing yet."""
+        if any(each.cpu for each in self._before.values()):
+            self._at = None
+        self._layout, self._legacy = Layout(self._layout.root, legacy=legacy), legacy
+        self._meters, self._before = {}, {}
 
     def _follow(self, paths: tuple[str, ...]) -> None:
         """Go on with these cgroups of the pod; one that is new began at 0 since the last reading."""

@@ -15,7 +15,7 @@ from typing import Any
 from producers import clock as grid
 from producers.containers.sources.source import Identity
 from producers.containers.sources.tree import VANISHED
-from producers.pods import node_usage
+from producers.pods import cgroup, node_usage
 from producers.pods.blocked import Blocked
 from producers.pods.census import Account, Census, Pod
 from producers.pods.meter import Layout
@@ -114,9 +114,9 @@ class Reader:
         if account is None:
             return None
         if account.tree != self._tree:
+            self._blocked = Blocked(cgroup.trees(self._root)[-1], self._proc)
             self._tree, self._layout = account.tree, Layout(self._root)
             self._files = Files(self._layout, self._proc)
-            self._blocked = Blocked(account.tree, self._proc)
             self._gauges, self._previous_pods, self._before = {}, set(), None
         at_us = self._clock.realtime() // 1000
         now = self._files.read(self._clock.monotonic())
@@ -172,11 +172,16 @@ class Reader:
 
     def _with_waiting(self, used: list[tuple[Pod, Usage]], now: int) -> list[tuple[Pod, Usage]]:
         """Return usages with the share of time that pods waited for I/O, where the kernel does not account it."""
-        if any(usage.io_pressure is not None for _, usage in used):
+        accounted = any(usage.io_pressure is not None for _, usage in used)
+        silent = [pod for pod, _ in used if pod.legacy or not accounted]
+        if accounted and not silent:
             self._blocked.stop()
             return used
-        shares = self._blocked.shares([pod for pod, _ in used], now)
-        return [(pod, usage._replace(io_pressure=shares.get(pod.key))) for pod, usage in used]
+        shares = self._blocked.shares(silent, now)
+        return [
+            (pod, usage if accounted and not pod.legacy else usage._replace(io_pressure=shares.get(pod.key)))
+            for pod, usage in used
+        ]
 
     def _mean_excess(self) -> float | None:
         """Return the smoothed mean of the excess samples, and start a new list."""

@@ -1,12 +1,14 @@
 """What pods wait for I/O where the kernel does not say it by pod, from the states of their threads."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from producers.pods.blocked import Blocked
 from producers.pods.census import Pod
+from tests.support import machine
 
 SECOND = 1_000_000_000
 
@@ -113,6 +115,30 @@ def test_a_kernel_that_does_not_say_whether_the_node_waits_says_nothing_of_pods(
     host.start("writer", 10)
     assert host.blocked.shares(host.pods, SECOND) == {}
     assert not host.blocked.active
+
+
+def test_on_a_hybrid_host_pods_that_the_kernel_accounts_are_not_looked_at_and_the_others_are(tmp_path: Path) -> None:
+    host = machine.Host(tmp_path, "hybrid")
+    (host.proc / "self").symlink_to(str(os.getpid()))
+    (host.proc / "10").mkdir()
+    (host.proc / "10/stat").write_text("10 (a) D 1 1 0\n")
+    both, alone = (f"docker/{machine.container(n)}" for n in (1, 2))
+    rig, rows = machine.Rig(host), {}
+    for second in range(4):
+        (host.proc / "pressure/io").write_text(f"some avg10=0.00 total={second * 500_000}\n")
+        host.set(both, cpu=second / 4, pressures=(0, 0, second / 8))
+        host.set(alone, cpu=second / 2)
+        if not second:
+            (host.root / "pids" / alone / "tasks").write_text("10\n")
+        shutil.rmtree(host.root / "unified" / alone)
+        if block := rig.read():
+            rows = machine.lines(block)
+        if rig.reader.is_sampling:
+            rig.reader.sample()
+    assert [rows[machine.container(1)][name] for name in ("cpu_cores", "io_pressure")] == [0.25, 0.125]
+    line = rows[machine.container(2)]
+    assert [line[name] for name in ("cpu_cores", "memory_bytes", "cpu_pressure")] == [0.5, 80 << 20, None]
+    assert line["io_pressure"] == 1
 
 
 def test_nothing_is_said_in_a_pid_namespace_of_its_own_where_threads_have_other_numbers(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from producers.pods.census import Census, Tree
+from producers.pods.census import Census, Pod, Tree
 from tests.unit.producers.pods.trees import UIDS, Counter, container, make, systemd_pod
 
 STATIC = "8f1c0d9e7b6a54433221100ffeeddcca"
@@ -222,7 +222,7 @@ def test_the_census_says_which_pods_there_are_and_how_many_containers_run_in_eac
     assert account.tree == root
     pods = {each.key: each for each in account.pods}
     assert pods.keys() == {UIDS[0], container(9)}
-    assert pods[container(9)] == (container(9), (alone,), (alone,), 1)
+    assert pods[container(9)] == Pod(container(9), (alone,), (alone,), 1)
     assert (pods[UIDS[0]].paths, pods[UIDS[0]].running) == ((pod,), 2)
     assert sorted(pods[UIDS[0]].containers) == [f"{pod}/{container(n)}" for n in range(3)]
 

@@ -23,6 +23,40 @@ def test_in_a_hybrid_tree_a_controller_is_read_if_the_unified_one_has_none(tmp_p
     assert count() == 2
 
 
+def test_in_a_hybrid_tree_what_only_a_controller_has_counts_too(tmp_path: Path) -> None:
+    both, alone = (f"docker/{container(n)}" for n in (1, 2))
+    make(tmp_path, f"unified/{both}", f"pids/{both}", f"pids/{alone}", f"unified/kubepods/pod{UIDS[0]}")
+    make(tmp_path, f"pids/kubepods/pod{UIDS[0]}/{container(3)}", f"unified/kubepods/pod{UIDS[1]}/{container(4)}")
+    account = Census(tmp_path, tmp_path / "no-proc").take()
+    assert account is not None
+    legacy = {pod.key: pod.legacy for pod in account.pods}
+    assert legacy == {container(1): False, container(2): True, UIDS[0]: True, UIDS[1]: False}
+    assert account.idle == []
+
+
+def test_in_a_hybrid_tree_what_a_controller_has_longer_or_earlier_does_not_count_for_a_moment(tmp_path: Path) -> None:
+    make(tmp_path, f"unified/docker/{container(1)}", f"unified/docker/{container(2)}", f"pids/docker/{container(2)}")
+    count = Counter(tmp_path)
+    assert count() == 2
+    (tmp_path / f"unified/docker/{container(2)}").rmdir()
+    assert count() == 1, "it ends"
+    (tmp_path / f"pids/docker/{container(2)}").rmdir()
+    make(tmp_path, f"pids/docker/{container(3)}")
+    assert [count(), count()] == [1, 2]
+
+
+def test_in_a_hybrid_tree_what_a_killed_runtime_left_in_both_is_not_counted(tmp_path: Path) -> None:
+    make(tmp_path, *(f"{tree}/docker/{container(n)}" for n in range(25) for tree in ("unified", "pids")))
+    count = Counter(tmp_path)
+    assert count() == 25
+    for n in range(5):
+        (tmp_path / f"unified/docker/{container(n)}/cgroup.events").write_text("populated 0\n")
+        (tmp_path / f"pids/docker/{container(n)}/pids.current").write_text("0\n")
+    counts = [count() or 0 for _ in range(12)]
+    assert counts == sorted(counts, reverse=True)
+    assert counts[-1] == 20
+
+
 @pytest.mark.parametrize("controller", ["pids", "memory", "cpu", "cpu,cpuacct", "systemd"])
 def test_a_tree_of_version_1_is_read_through_whichever_controller_is_there(tmp_path: Path, controller: str) -> None:
     make(tmp_path, f"{controller}/docker/{container(1)}")

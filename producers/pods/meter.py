@@ -6,9 +6,10 @@ host has the same path below several mounts: CPU time and pressure in `unified`,
 since controllers may be enabled later.
 
 While neither CPU time nor pressure changes, a reading reads only the CPU time, except every fifth one: a cgroup that
-does not run neither waits nor allocates memory. `memory.stat` costs as much as three other files, and only its
-inactive file pages are needed. For a running cgroup every other reading reads them, and each reading after a change
-of usage by 0.5 %: pages that are read repeatedly change from inactive to active while total usage is constant.
+does not run allocates no memory and mostly does not wait. The pressure of one that waits without running is read up to
+four seconds late, with its growth since the last complete reading. `memory.stat` costs as much as three other files,
+and only its inactive file pages are needed. For a running cgroup every other reading reads them, and each reading after
+a change of usage by 0.5 %: pages that are read repeatedly change from inactive to active while total usage is constant.
 """
 
 import errno
@@ -137,7 +138,19 @@ class Meter:
         keep: Whether files may stay open.
     """
 
-    __slots__ = ("_cpu", "_current", "_inactive", "_last", "_looked", "_pages", "_pressures", "_turn", "idle")
+    __slots__ = (
+        "_cpu",
+        "_current",
+        "_inactive",
+        "_last",
+        "_looked",
+        "_pages",
+        "_pressures",
+        "_turn",
+        "complete",
+        "idle",
+        "still",
+    )
 
     def __init__(self, layout: Layout, path: str, *, keep: bool) -> None:
         unified, memory = layout.unified, layout.memory
@@ -157,6 +170,8 @@ class Meter:
         self._looked, self._pages = -1, 0  # usage at the last reading of inactive pages, and their bytes
         self._turn = hash(path) % _TURNS  # not all in the same second
         self.idle = False  # whether no counter changed between the last two readings
+        self.still = False  # whether it was idle before the last reading and has not run since
+        self.complete = False  # whether the last reading read all counters
 
     def read(self) -> Counters:
         """Return the current counters.
@@ -167,7 +182,9 @@ class Meter:
         """
         self._turn += 1
         used, last = self._cpu.read(), self._last
-        if self.idle and used == last.cpu and used is not None and self._turn % _TURNS:
+        self.still = self.idle and used == last.cpu and used is not None
+        self.complete = not self.still or self._turn % _TURNS == 0
+        if not self.complete:
             return last
         cpu, memory, io = self._pressures
         self._last = Counters(used, self._working_set(), cpu.read(), memory.read(), io.read())

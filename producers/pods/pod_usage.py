@@ -50,6 +50,7 @@ class Gauge:
         self._layout, self._keep, self._legacy = layout, keep, False
         self._meters: dict[str, Meter] = {}
         self._before: dict[str, Counters] = {}
+        self._completed: dict[str, int] = {}  # time of each meter's last complete reading
         self._quotas: dict[str, CpuQuota] = {}
         self._held: dict[str, int] = {}
         self._at = self._since = since
@@ -89,7 +90,7 @@ class Gauge:
         present = {path: each for path, each in readings.items() if each.cpu is not None or each.memory is not None}
         if not present and (not before or any(each.cpu is not None for each in before.values())):
             return None
-        grown = _sum([_growth(before.get(path, _NOTHING), counters) for path, counters in readings.items()])
+        grown = _sum([self._growth(path, counters, now) for path, counters in readings.items()])
         before.update(present or readings)
         self._at = now
         if at is None or elapsed <= 0:
@@ -112,13 +113,29 @@ class Gauge:
         if any(each.cpu for each in self._before.values()):
             self._at = None
         self._layout, self._legacy = Layout(self._layout.root, legacy=legacy), legacy
-        self._meters, self._before = {}, {}
+        self._meters, self._before, self._completed = {}, {}, {}
 
     def _follow(self, paths: tuple[str, ...]) -> None:
         """Go on with these cgroups of the pod; one that is new began at 0 since the last reading."""
         meters = self._meters
         self._meters = {path: meters.get(path) or Meter(self._layout, path, keep=self._keep) for path in paths}
         self._before = {path: counters for path, counters in self._before.items() if path in self._meters}
+        self._completed = {path: at for path, at in self._completed.items() if path in self._meters}
+
+    def _growth(self, path: str, counters: Counters, now: int) -> Counters:
+        """Return what a cgroup's counters grew by since the last reading.
+
+        If it did not run, its waiting time may have grown at any time since the last complete reading.
+        """
+        growth, at, each = _growth(self._before.get(path, _NOTHING), counters), self._at, self._meters[path]
+        completed = self._completed.get(path, at)
+        if each.complete:
+            self._completed[path] = now
+        if not each.still or at is None or completed is None or completed >= at:
+            return growth
+        used, memory, *waited = growth
+        part = (now - at) / (now - completed)
+        return Counters(used, memory, *(None if time is None else round(time * part) for time in waited))
 
     def _hold(self, pod: Pod) -> int | None:
         """Return the time that quotas throttled the pod since the previous reading.

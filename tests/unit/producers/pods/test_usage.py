@@ -178,6 +178,24 @@ def test_a_pod_in_which_nothing_runs_is_looked_at_in_full_every_fifth_reading_an
     assert (line["cpu_cores"], line["memory_bytes"], line["cpu_pressure"]) == (0.5, 60 * MIB, 0.5)
 
 
+@pytest.mark.parametrize("phase", range(5))
+def test_a_pod_that_waits_without_running_waits_for_the_share_of_time_that_it_does(modern: Host, phase: int) -> None:
+    path, rig = f"docker/{container(1)}", Rig(modern)
+    modern.set(path, cpu=1, pressures=(1, 1, 1))
+    for _ in range(8 + phase):
+        rig.read()
+    waits = []
+    for second in range(1, 9):
+        modern.set(path, cpu=1, pressures=(1 + 0.6 * second, 1, 1 + 0.2 * second))
+        line = lines(rig.block())[container(1)]
+        waits.append((line["cpu_pressure"], line["io_pressure"]))
+    noticed = next(number for number, wait in enumerate(waits) if wait > (0, 0))
+    assert noticed < 5
+    assert waits[noticed] == pytest.approx((0.6 * (noticed + 1) / 5, 0.2 * (noticed + 1) / 5)), "over five seconds"
+    assert waits[:noticed] == [(0, 0)] * noticed
+    assert waits[noticed + 1 :] == [(0.6, 0.2)] * (7 - noticed)
+
+
 def test_names_come_from_the_source_that_knows_them(host: Host) -> None:
     identities = {
         UID: Identity(container(1), pod=UID, namespace="shop", name="web-0", workload="shop/web"),

@@ -3,6 +3,10 @@
 `auto` selects all available ones, since each is the first to know something: `bundle` the identity of a container
 before it runs, `cgroup` its end within a few milliseconds, `docker` its name. `containerd` provides the same as
 `bundle` at ten times the cost, so `auto` uses it only without `bundle`.
+
+A socket is tried by a connection, which starts Docker where systemd listens for it. `auto` does not do that: systemd's
+units have control groups while they are active, so it sees that `docker.socket` waits and `docker.service` does not
+run. Podman's service always starts at a connection, and so is used.
 """
 
 import errno
@@ -19,6 +23,8 @@ from schemas.sections.measurement import CONTAINER_SOURCES
 from schemas.settings import Settings
 
 State = Literal["usable", "absent", "refused"]
+
+_DOCKER_SOCKETS = (Path("/var/run/docker.sock"), Path("/run/docker.sock"))  # of systemd's unit docker.socket
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +84,7 @@ def inspect(name: str, settings: Settings) -> tuple[State, str]:
     inspections: Mapping[str, Callable[[], tuple[State, str]]] = {
         "cgroup": lambda: _tree(settings.sample.cgroup),
         "bundle": lambda: _folders(settings.runtime.bundles),
-        "docker": lambda: _socket(settings.runtime.docker_socket),
+        "docker": lambda: _docker(settings),
         "containerd": lambda: _grpc(settings.runtime.containerd_socket),
     }
     return inspections[name]()
@@ -108,6 +114,22 @@ def _folders(folders: tuple[Path, ...]) -> tuple[State, str]:
         else:
             return "usable", str(folder)
     return ("refused", refused[0]) if refused else ("absent", f"no folder {' or '.join(map(str, folders))}")
+
+
+def _docker(settings: Settings) -> tuple[State, str]:
+    path = settings.runtime.docker_socket
+    is_free = settings.containers == ("auto",) and path in _DOCKER_SOCKETS and path.exists()
+    if is_free and _is_asleep(settings.sample.cgroup):
+        return "absent", f"{path} is docker.socket's, and docker.service does not run"
+    return _socket(path)
+
+
+def _is_asleep(root: Path) -> bool:
+    """Return whether systemd listens for Docker, and a connection would start it."""
+    slices = [tree / "system.slice" for tree in cgroup.trees(root)]
+    return any((units / "docker.socket").is_dir() for units in slices) and not any(
+        (units / "docker.service").is_dir() for units in slices
+    )
 
 
 def _socket(path: Path) -> tuple[State, str]:

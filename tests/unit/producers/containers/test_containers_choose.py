@@ -1,6 +1,7 @@
 """Which container sources are used, what is reported of the others, and that waiting for them is quiet."""
 
 import asyncio
+import contextlib
 import logging
 import socket
 from collections.abc import Iterator, Mapping
@@ -86,6 +87,43 @@ def test_a_daemon_that_has_ended_and_left_its_socket_is_distinguished_from_none(
         "refused",
         f"{host / 'docker.sock'} cannot be reached: Connection refused",
     )
+
+
+def connections(listener: socket.socket) -> int:
+    count = 0
+    listener.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            listener.accept()[0].close()
+            count += 1
+    return count
+
+
+@pytest.mark.parametrize("tree", [".", "pids", "unified"])
+def test_a_daemon_that_a_connection_would_start_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tree: str
+) -> None:
+    units = tmp_path / "cgroup" / tree / "system.slice"
+    (units / "docker.socket").mkdir(parents=True)
+    if tree == ".":
+        (tmp_path / "cgroup/cgroup.controllers").touch()
+    monkeypatch.setattr(survey, "_DOCKER_SOCKETS", (tmp_path / "docker.sock",))
+    assert survey.inspect("docker", given(tmp_path)) == ("absent", f"no socket {tmp_path / 'docker.sock'}")
+    with socket.socket(socket.AF_UNIX) as listener:  # systemd's
+        listener.bind(str(tmp_path / "docker.sock"))
+        listener.listen()
+        assert survey.inspect("docker", given(tmp_path)) == (
+            "absent",
+            f"{tmp_path / 'docker.sock'} is docker.socket's, and docker.service does not run",
+        )
+        assert connections(listener) == 0
+        assert state(given(tmp_path, "docker"), "docker") == "usable", "it is named"
+        assert connections(listener) == 1
+        (units / "docker.service").mkdir()
+        assert state(given(tmp_path), "docker") == "usable", "it runs"
+        (units / "docker.service").rmdir()
+        monkeypatch.setattr(survey, "_DOCKER_SOCKETS", (tmp_path / "other.sock",))
+        assert state(given(tmp_path), "docker") == "usable", "another daemon's socket, as of one without root"
 
 
 def test_what_is_closed_to_this_user_is_refused(host: Path, request: pytest.FixtureRequest) -> None:

@@ -148,10 +148,8 @@ class Nodes:
         lent = slew.update(last, result.mid, capacity, at_us, settings.mid_rise, self._params.gap_seconds)
         table.put(self._state.slew, slots, lent)
         result = result._replace(mid=lent.lent)
-        windows = state.windows[slots]
-        published, reason = report.update(
-            table.take(state.report, slots), report.measures(result, settings), at_us, windows > 0, settings
-        )
+        windows, before = state.windows[slots], table.take(state.report, slots)
+        published, reason = report.update(before, report.measures(result, settings), at_us, windows > 0, settings)
         table.put(self._state.report, slots, published)
         recorded = state.calibrated.weight[slots[:, None], _WHOLE_NODE] > 0
         stated = self._calibration.stated_of(_WHOLE_NODE, recorded)
@@ -295,6 +293,7 @@ class Nodes:
         self._calibration.load(names["learned_until"] if "learned_until" in names else 86_400 * names["day"], taught)
         if horizon_seconds != self._params.horizon_seconds:
             self._calibration.lengthen(horizon_seconds, self._params.horizon_seconds)
-            # What waits for the old horizon, and what was scored at it, says nothing of the new one.
+            # What waits for the old horizon, and what was judged at it, says nothing of the new one.
             self._state.calibrated.waiting.born_us[:] = 0
-            self._state = self._state._replace(accuracy=self._empty(len(self._slots)).accuracy)
+            scored, adapted = self._empty(len(self._slots)).accuracy, adaptive.unjudged(self._state.adaptive)
+            self._state = self._state._replace(accuracy=scored, adaptive=adapted)

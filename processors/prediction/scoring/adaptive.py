@@ -101,6 +101,11 @@ def widen(
     return others | table.flatten(init(rows, resources, slots=slots), prefix) | kept
 
 
+def unjudged(state: State) -> State:
+    """Return the state with no correction and no losses of any row: what was judged says nothing of another horizon."""
+    return state._replace(**{name: np.zeros_like(getattr(state, name)) for name in ("offset", "judged", "loss")})
+
+
 def empty(resources: int) -> Learned:
     """Return what was learned before the first window."""
     none = np.zeros((expert.COUNT, resources))

@@ -107,6 +107,21 @@ def test_another_horizon_keeps_what_was_learned(body: bytes, horizon: str) -> No
     assert not (arrays["node.accuracy.sums.weight"] > 0).any()
 
 
+@pytest.mark.parametrize("horizon", ["7", "60"])
+def test_what_was_judged_of_a_row_says_nothing_of_another_horizon(horizon: str) -> None:
+    flags = FAST | {"predict_violation": "0.5"}
+    before = PredictionPartition(configured(**flags), 0)
+    before.fold(recording(3, 1))
+    _, learned = snapshot.unpack(before.snapshot())
+    after = PredictionPartition(configured(**flags | {"predict_horizon_seconds": horizon}), 0)
+    after.restore(before.snapshot())
+    _, arrays = snapshot.unpack(after.snapshot())
+    judged = {f"node.adaptive.{part}" for part in ("offset", "judged", "loss")}
+    changed = {name for name in learned if not np.array_equal(learned[name], arrays[name], equal_nan=True)}
+    assert {name for name in changed if name.startswith("node.adaptive.")} == judged
+    assert not any(arrays[name].any() for name in judged)
+
+
 @pytest.mark.parametrize("text", ["", "[]", '{"predict": {"horizon_seconds": 0}}', '{"predict": {}}'])
 def test_a_state_without_a_horizon_is_refused(body: bytes, text: str) -> None:
     header, arrays = snapshot.unpack(body)

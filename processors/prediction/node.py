@@ -143,7 +143,8 @@ class Nodes:
         pods = check.pods(checks, at_us, statistic.read(self._pods, check.slots(checks), settings), settings)
         result = peaks.predict(self._nodes(slots, capacity, settings), pods, settings)
         if ended:
-            self._score(slots[ended], usage, result.peaks[ended, group.NODE], capacity[ended], at_us[ended], settings)
+            supported = np.where(result.assumed[ended], np.nan, result.peaks[ended, group.NODE])
+            self._score(slots[ended], usage, supported, capacity[ended], at_us[ended], settings)
         last = table.take(state.slew, slots)
         lent = slew.update(last, result.mid, capacity, at_us, settings.mid_rise, self._params.gap_seconds)
         table.put(self._state.slew, slots, lent)

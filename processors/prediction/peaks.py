@@ -69,7 +69,7 @@ class Result(NamedTuple):
 
     Attributes:
         peaks: (nodes, groups, models, resources) in the order of `PEAK_MODELS`; NaN: the model does not predict it.
-        assumed: (nodes, resources) True: the chosen model's peak of the node is the whole machine for want of evidence.
+        assumed: (nodes, models, resources) True: nothing supports the model's peak of the node.
         requested: (nodes, resources) of prod pods.
         unpredicted: (nodes, resources) of those of them that are too young.
         reclaimable: (nodes, resources) by the chosen model.
@@ -100,7 +100,7 @@ def predict(nodes: Nodes, pods: Pods, settings: Predict) -> Result:
     reserved = nodes.capacity - nodes.allocatable
     return Result(
         peaks,
-        _assumed(predicted, nodes.spread, settings),
+        _assumed(predicted, nodes.spread),
         node.requested,
         node.unpredicted,
         reclaimable,
@@ -114,11 +114,10 @@ def _outside(nodes: Nodes, lists_pods: NDArray[np.bool_]) -> Array:
     return np.where(lists_pods[:, None] & ~np.isnan(nodes.system), nodes.system, nodes.usage)
 
 
-def _assumed(peaks: Array, spread: conformal.Spread, settings: Predict) -> NDArray[np.bool_]:
-    """Return (nodes, resources) True where nothing supports the chosen model's peak of the node."""
-    unknown = np.isnan(peaks[:, group.NODE, PEAK_MODELS.index(settings.model)])
-    if settings.model == calibrated.MODEL.name:
-        unknown |= np.isnan(spread.multiple[:, group.NODE])
+def _assumed(peaks: Array, spread: conformal.Spread) -> NDArray[np.bool_]:
+    """Return (nodes, models, resources) True where nothing supports the model's peak of the node."""
+    unknown = np.isnan(peaks[:, group.NODE])
+    unknown[:, PEAK_MODELS.index(calibrated.MODEL.name)] |= np.isnan(spread.multiple[:, group.NODE])
     return unknown
 
 

@@ -105,7 +105,7 @@ def fields(
     """Yield index and fields of the `Prediction` of some nodes, where the chosen model predicts anything yet."""
     chosen = PEAK_MODELS.index(settings.model)
     rows = [row for row in rows if not np.isnan(result.peaks[row, group.NODE, chosen]).any()]
-    by_group, assumed = _rounded(result.peaks[rows]), result.assumed[rows].tolist()
+    by_group, assumed = _rounded(result.peaks[rows]), result.assumed[rows, chosen].tolist()
     pairs = {
         name: _rounded(getattr(result, name)[rows]).tolist()
         for name in ("requested", "unpredicted", "reclaimable", "batch")

@@ -9,7 +9,7 @@ import pytest
 from processors.prediction.fold import PredictionPartition
 from schemas.messages.prediction import Prediction, Resources
 from tests.support.processors.telemetry import START, block, stored
-from tests.unit.processors.prediction.fold.recordings import BEGIN, configured, predictions
+from tests.unit.processors.prediction.fold.recordings import BEGIN, FAST, configured, predictions
 from tests.unit.processors.prediction.report.script import (
     ALLOCATABLE,
     CORES,
@@ -19,6 +19,7 @@ from tests.unit.processors.prediction.report.script import (
     WINDOWS,
     last,
     used,
+    wavering,
 )
 
 FIRST, HALF = (0.025, float(5 << 20)), (12 * 3600.0, 24 * 3600.0)
@@ -149,6 +150,18 @@ def asked(*, cold: bool = True) -> list[float]:
     production = [messages for messages in PODS.values() if messages.group in ("prod", "none") and not messages.ending]
     counted = [messages for messages in production if cold or not messages.cold]
     return [sum(messages.request[column] for messages in counted) for column in range(2)]
+
+
+@pytest.mark.parametrize("model", ["calibrated", "n_sigma"])
+def test_a_peak_that_nothing_supports_is_not_counted_as_a_prediction_that_held(model: str) -> None:
+    partition = PredictionPartition(configured(**FAST | {"predict_force_seconds": "1", "predict_model": model}), 0)
+    scored = [made.accuracy for made in predictions(partition.fold(wavering(300))) if made.accuracy]
+    assert "n_sigma" in scored[0]
+    assert "calibrated" not in scored[0]
+    counted = [made["calibrated"] for made in scored if "calibrated" in made]
+    assert counted
+    assert counted[-1].settled < scored[-1]["n_sigma"].settled
+    assert all(each.savings > 0 for each in counted)
 
 
 def test_requests_and_capacity_are_those_of_the_facts() -> None:

@@ -183,9 +183,9 @@ def _admit(
     in_force: InForce,
     params: conformal.Params,
 ) -> State:
-    """Let the new predictions wait."""
+    """Let the new predictions wait; those of what was never used teach nothing of what is."""
     bases, scales = base.read(followed, state.evidence, params=params)
-    bases = np.where(np.isnan(usage)[:, None], np.nan, bases)
+    bases = np.where((np.isnan(usage) | (followed.mean == 0))[:, None], np.nan, bases)
     peaks = _peaks(bases, scales, state, in_force)
     here = turn.chosen[:, None, None, :]
 

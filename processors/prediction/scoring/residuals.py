@@ -16,6 +16,7 @@ _DAY_US = 86_400 * 10**6
 _LOWEST, _WIDTH, _BINS = -5.0, 0.1, 500
 _POOLED, _MOST_POOLED = 20.0, 200.0
 _TAIL = 0.01
+_LEAST_ASKED = 0.1  # of the probability; of fewer predictions than vouch for it none at all would be asked
 
 
 class Table(NamedTuple):
@@ -50,7 +51,9 @@ def quantile(table: Table, probability: float) -> Array:
 
     A time of day with little evidence borrows from the others: as much as 20 predictions weigh, and as many more as it
     takes to see the probability twice, at most 200. Below one in a hundred too few were seen to count: there the tail
-    is taken as exponential, with the mean excess that was seen.
+    is taken as exponential, with the mean excess that was seen. Of n predictions a share (p (n + 1) - 1) / n is asked,
+    so that the next one rises above z(p) with the probability p, also if n is small; that is never above the highest
+    that was seen unless the tail is.
 
     Args:
         table: What was learned.
@@ -62,7 +65,8 @@ def quantile(table: Table, probability: float) -> Array:
     if not 0.0 < probability < 1.0:
         raise ValueError(f"probability must be above 0 and below 1, not {probability}")
     above = _share_above(table.counts, table.counts.sum(axis=0), _pooled(probability))
-    return _read(above, np.full(above.shape[:2], probability))
+    own = table.counts.sum(axis=2)
+    return _read(above, np.full(own.shape, probability), _behind(own, own.sum(axis=0), _pooled(probability)))
 
 
 def quantiles(table: Table, time: int, probabilities: Array, *, wanted: Array | float, parts: int = 1) -> Array:
@@ -78,9 +82,11 @@ def quantiles(table: Table, time: int, probabilities: Array, *, wanted: Array | 
     all_day = table.counts.sum(axis=0)
     is_known = all_day.any(axis=1)
     pooled = np.broadcast_to(_pooled(wanted), is_known.shape)[is_known]
-    above = _share_above(_about(table, time, parts)[None, is_known], all_day[is_known], pooled)[0]
+    own, all_day = _about(table, time, parts)[is_known], all_day[is_known]
+    above = _share_above(own[None], all_day, pooled)[0]
+    behind = _behind(own.sum(axis=1), all_day.sum(axis=1), pooled)
     multiples = np.full(probabilities.shape, np.nan)
-    multiples[is_known] = _read(above[:, None], probabilities[is_known])
+    multiples[is_known] = _read(above[:, None], probabilities[is_known], behind[:, None])
     return multiples
 
 
@@ -140,8 +146,17 @@ def _pooled(probability: Array | float) -> Array:
     return np.clip(2.0 / np.asarray(probability), _POOLED, _MOST_POOLED)
 
 
-def _read(above: Array, probability: Array) -> Array:
-    """Return z(p), of shares at or above each bin's lower edge (..., bins + 1) and of p (...); they broadcast."""
+def _read(above: Array, probability: Array, behind: Array) -> Array:
+    """Return z(p) of shares at or above each bin's lower edge (..., bins + 1), of p and of n (...); they broadcast."""
+    share = np.divide(probability * (behind + 1.0) - 1.0, behind, out=np.zeros_like(probability), where=behind > 0)
+    highest = _LOWEST + _WIDTH * np.count_nonzero(above > 0, axis=-1)
+    asked = _reached(above, np.maximum(share, _LEAST_ASKED * probability))
+    multiples: Array = np.minimum(asked, np.maximum(highest, _reached(above, probability)))
+    return multiples
+
+
+def _reached(above: Array, probability: Array) -> Array:
+    """Return what a share p of those that were seen is above; arguments as of `_read`."""
     wanted = np.maximum(probability, _TAIL)[..., None]
     last, part, _ = _place(above, wanted)
     multiple = _LOWEST + _WIDTH * (np.maximum(last, 0) + part)
@@ -167,8 +182,13 @@ def _excess(above: Array) -> Array:
     return area
 
 
+def _behind(own: Array, all_day: Array, pooled: Array) -> Array:
+    """Return how many predictions a quantile is of: those of the time of day, and those it borrows of all day."""
+    return own + np.minimum(all_day - own, pooled)
+
+
 def _stated(own: Array, all_day: Array, probability: Array | float) -> Array:
-    least: Array = 1.0 / (own + np.minimum(all_day - own, _pooled(probability)) + 1.0)
+    least: Array = 1.0 / (_behind(own, all_day, _pooled(probability)) + 1.0)
     return np.where(least < probability, probability, least)
 
 

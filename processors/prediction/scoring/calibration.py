@@ -1,7 +1,8 @@
 """What all nodes of a partition have taught the calibrated model, and what of it is in force.
 
 Counts of one day are whole numbers, so it does not matter in which order they came. When a day of event time is over
-they are put to those of the days before, which fade. What is in force changes at the end of a window only.
+they are put to those of the days before, which fade, but not below what vouches for the probability. What is in force
+changes at the end of a window only.
 """
 
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ _SHORTEST_SECONDS = 3 * 3600
 _DRIFT = 10 / 9
 _GAP_WINDOWS = 2.5  # a gap is longer than so many windows, however long these are
 _KEPT = 0.9  # of the weight, each day: a week ago counts half
+_ROUNDING = 1.0 + 1e-9  # so that what is left is enough
 _LOSS_HALF_LIFE_SECONDS = 3.0 * _DAY_SECONDS
 _CAUTION = 20.0  # predictions that count beside those of the last horizon, so that the first ones move little
 _MOST = 3.0  # log-odds of the correction, either way
@@ -89,7 +91,7 @@ class Calibration:
         if is_judged:
             self._adapt()
         if is_new_day:
-            kept = tuple(residuals.fade(part, _KEPT) for part in self._learned())
+            kept = tuple(self._kept(part, wanted) for part in self._learned())
             fresh = adaptive.empty(len(self.stated))
             self._before, self.today = fresh._replace(tables=kept), fresh
         self._put_in_force(second, wanted)
@@ -106,6 +108,13 @@ class Calibration:
         """Return the tables of all bases, of today and of the days before."""
         pairs = zip(self._before.tables, self.today.tables, strict=True)
         return [Table(old.counts + new.counts) for old, new in pairs]
+
+    def _kept(self, learned: Table, probability: NDArray[np.float64]) -> Table:
+        """Return what a day leaves of a table: of each resource at least as much as vouches for the probability."""
+        behind = residuals.fewest(learned, probability, parts=residuals.reach(learned, self._horizon_seconds))
+        enough = _ROUNDING * (1.0 / probability - 1.0)
+        share = np.divide(enough, behind, out=np.ones_like(behind), where=behind > 0)
+        return residuals.fade(learned, np.clip(share, _KEPT, 1.0))
 
     def _put_in_force(self, second: int, probability: NDArray[np.float64]) -> None:
         self._second, self._enforced = second, self.today

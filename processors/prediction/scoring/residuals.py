@@ -113,9 +113,22 @@ def stated_at(table: Table, time: int, probability: Array | float, *, parts: int
     return _stated(_about(table, time, parts).sum(axis=1), table.counts.sum(axis=(0, 2)), probability)
 
 
-def fade(table: Table, factor: float) -> Table:
-    """Return the table with all that was learned weighing less, 0..1."""
-    return Table(table.counts * factor)
+def fewest(table: Table, probability: Array | float, *, parts: int = 1) -> Array:
+    """Return how many predictions vouch for a probability (resources,) at the time of day at which the fewest do.
+
+    Args:
+        table: What was learned.
+        probability: The probability, or that of each resource, that decides how much is borrowed.
+        parts: How many parts of the day about each one count as the same time.
+    """
+    own = table.counts.sum(axis=2)
+    about: Array = np.sum([np.roll(own, part, axis=0) for part in range(parts)], axis=0)
+    return np.asarray(_behind(about, own.sum(axis=0), _pooled(probability)).min(axis=0))
+
+
+def fade(table: Table, factor: Array | float) -> Table:
+    """Return the table with all that was learned weighing less, 0..1; of all resources, or of each (resources,)."""
+    return Table(table.counts * np.broadcast_to(factor, table.counts.shape[1])[:, None])
 
 
 def lengthen(table: Table, before_seconds: float, now_seconds: float) -> Table:

@@ -5,7 +5,8 @@ import pytest
 
 from processors.prediction.scoring import calibration, expert, same_clock
 from schemas.sections.prediction import Predict
-from tests.unit.processors.prediction.scoring.test_adaptive import middle, teach
+from tests.support.processors.residual import DAY, noise
+from tests.unit.processors.prediction.scoring.test_adaptive import live, middle, teach
 
 HOUR_US = 3600 * 10**6
 
@@ -44,3 +45,31 @@ def test_a_clock_that_is_set_back_takes_nothing_from_what_was_seen_at_the_same_h
     state = same_clock.update(state, np.array([[0.1]]), none, back, horizon_seconds=86_400)
     assert state.ahead.tolist() == [[pytest.approx(0.8)]]
     assert np.isfinite(state.highest).any(axis=2).all()
+
+
+@pytest.mark.parametrize(("probability", "count"), [(0.01, 99), (0.01, 104), (0.05, 20), (0.002, 600)])
+def test_no_midnight_takes_back_what_was_vouched_for(probability: float, count: int) -> None:
+    learned = calibration.Calibration(1, Predict(violation=probability, horizon_seconds=86_400))
+    teach(learned, np.linspace(0.0, 5.0, count))
+    for day in range(1, 9):
+        learned.enforce(day * 86_400 - 1320, probability)
+        assert learned.stated.tolist() == [probability]
+        assert np.isfinite(middle(learned))
+    assert learned.dump()[1]["before.counts"].sum() == pytest.approx(1 / probability - 1)
+
+
+def test_what_is_more_than_vouches_fades_by_a_tenth_each_day() -> None:
+    learned = calibration.Calibration(1, Predict(violation=0.05))
+    teach(learned, np.linspace(0.0, 5.0, 1000))
+    for second in (100, 86_400, 2 * 86_400):
+        learned.enforce(second, 0.05)
+    assert learned.dump()[1]["before.counts"].sum() == pytest.approx(810)
+
+
+@pytest.mark.slow
+def test_a_node_alone_is_vouched_for_at_a_horizon_of_a_day_and_a_small_probability() -> None:
+    settings = Predict(horizon_seconds=86_400, violation=0.01)
+    peaks, learned, _ = live(noise(42, 24 * DAY, 1), settings)
+    assert (learned.stated <= settings.violation).all()
+    assert (peaks[:DAY] == 1.0).all()
+    assert (peaks[-8 * DAY :] < 0.9).all()

@@ -21,6 +21,7 @@ _SHORTEST_SECONDS = 3 * 3600
 # times move through it, so that each hour is learned of.
 _DRIFT = 10 / 9
 _GAP_WINDOWS = 2.5  # a gap is longer than so many windows, however long these are
+_GAP_SHARE = 0.25  # of the horizon: a prediction is judged by what was seen of most of it
 _KEPT = 0.9  # of the weight, each day: a week ago counts half
 _ROUNDING = 1.0 + 1e-9  # so that what is left is enough
 _LOSS_HALF_LIFE_SECONDS = 3.0 * _DAY_SECONDS
@@ -57,7 +58,7 @@ def params(settings: Predict, waiting: int) -> conformal.Params:
         half_life_seconds=min(max(horizon, _SHORTEST_SECONDS), _DAY_SECONDS),
         horizon_seconds=horizon,
         interval_seconds=_DRIFT * horizon / waiting,
-        gap_seconds=max(conformal.GAP_SECONDS, _GAP_WINDOWS * settings.update_seconds),
+        gap_seconds=max(_GAP_WINDOWS * settings.update_seconds, min(conformal.GAP_SECONDS, _GAP_SHARE * horizon)),
     )
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from processors.prediction.scoring import calibration, expert, same_clock
+from processors.prediction.scoring import calibration, conformal, expert, residuals, same_clock
 from schemas.sections.prediction import Predict
 from tests.support.processors.residual import DAY, noise
 from tests.unit.processors.prediction.scoring.test_adaptive import live, middle, teach
@@ -73,3 +73,22 @@ def test_a_node_alone_is_vouched_for_at_a_horizon_of_a_day_and_a_small_probabili
     assert (learned.stated <= settings.violation).all()
     assert (peaks[:DAY] == 1.0).all()
     assert (peaks[-8 * DAY :] < 0.9).all()
+
+
+@pytest.mark.parametrize(
+    ("horizon", "update", "gap"),
+    [(300, 30, 75), (1200, 30, 300), (3600, 30, 900), (86_400, 30, 900), (300, 600, 1500)],
+)
+def test_a_gap_is_short_beside_the_horizon_and_longer_than_two_windows(horizon: int, update: int, gap: float) -> None:
+    params = calibration.params(Predict(horizon_seconds=horizon, update_seconds=update), 8)
+    assert params.gap_seconds == gap
+
+
+@pytest.mark.parametrize(("pause", "taught"), [(30, True), (840, False)])
+def test_a_sample_long_after_a_short_horizon_judges_nothing(pause: int, taught: bool) -> None:
+    params = calibration.params(Predict(horizon_seconds=300), 8)
+    state, table = conformal.init(1, 1, slots=8), residuals.empty(1)
+    for second in (*range(0, 300, 30), 270 + pause):
+        at_us = np.array([(86_400 + second) * 10**6])
+        state, table = conformal.update(state, table, np.full((1, 1), 0.3), at_us, params=params)
+    assert (table.counts.sum() > 0) == taught

@@ -2,7 +2,7 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -78,28 +78,29 @@ def _peaks(predictions: Iterable[Prediction]) -> Iterator[Metric]:
     listed = list(predictions)
     yield from _pairs(
         "spazio_predicted_peak",
-        "predicted peak of the node",
-        [(prediction.node, prediction.peak) for prediction in listed],
+        "predicted peak of the node, if something supports it",
+        [(prediction.node, prediction.peak, prediction.assumed or ()) for prediction in listed],
     )
     yield from _pairs(
         "spazio_reclaimable",
         "requests that will not be needed",
-        [(prediction.node, prediction.reclaimable) for prediction in listed],
+        [(prediction.node, prediction.reclaimable, ()) for prediction in listed],
     )
     lent = [
-        (prediction.node, prediction.mid[prediction.formula])
+        (prediction.node, prediction.mid[prediction.formula], ())
         for prediction in listed
         if prediction.formula in prediction.mid
     ]
     yield from _pairs("spazio_mid_allocatable", "what may be lent to the Mid tier", lent)
 
 
-def _pairs(name: str, text: str, rows: Iterable[tuple[str, Resources]]) -> Iterator[Metric]:
-    listed = list(rows)
+def _pairs(name: str, text: str, rows: Sequence[tuple[str, Resources, Container[str]]]) -> Iterator[Metric]:
+    """Yield the gauges of each node's resources, without those that are named beside them."""
     for resource, unit in _UNITS:
         family = GaugeMetricFamily(f"{name}_{resource}_{unit}", text, labels=["node"])
-        for node, pair in listed:
-            family.add_metric([node], getattr(pair, resource))
+        for node, pair, left_out in rows:
+            if resource not in left_out:
+                family.add_metric([node], getattr(pair, resource))
         yield family
 
 

@@ -31,6 +31,11 @@ def test_the_newest_prediction_of_a_node_has_gauges() -> None:
     assert not [line for line in lines if line.endswith(" 9.0")]
 
 
+def test_a_peak_that_nothing_supports_has_no_gauge() -> None:
+    lines = page(predicted.prediction(at_us=now_us(), assumed=["memory"]))
+    assert [line.split("{")[0] for line in lines if "predicted_peak" in line] == ["spazio_predicted_peak_cpu_cores"]
+
+
 def test_accuracy_is_weighed_by_how_many_predictions_were_judged() -> None:
     def accuracy(violations: float, settled: float) -> dict[str, Accuracy]:
         return {"max": Accuracy(violations=violations, severity=0.0, savings=0.5, settled=settled)}

@@ -1,9 +1,11 @@
 """Rows of Kubernetes facts: one for each observed state of a node or a pod."""
 
+import hashlib
 from collections.abc import Sequence
 
 import polars as pl
 
+from schemas import codec
 from schemas.messages.facts import UNBOUND, NodeFacts, PodFacts
 from sinks.history import column
 from sinks.history.column import AMOUNTS, TEXTS, Schema
@@ -72,10 +74,16 @@ def pods(messages: Sequence[PodFacts]) -> pl.DataFrame:
 
 
 def node_identity(message: NodeFacts) -> tuple[object, ...]:
-    """Return a key that only copies of one state share."""
-    return message.uid, message.version, message.deleted
+    """Return a key that only copies of one state share, whenever it was read."""
+    return message.uid, message.version, message.deleted, _content(message)
 
 
 def pod_identity(message: PodFacts) -> tuple[object, ...]:
-    """Return a key that only copies of one state share."""
-    return message.pod, message.version, message.deleted
+    """Return a key that only copies of one state share, whenever it was read."""
+    return message.pod, message.version, message.deleted, _content(message)
+
+
+def _content(message: NodeFacts | PodFacts) -> bytes:
+    """Return a digest of the facts: other settings or another version of the watch make others of the same object."""
+    unread = message.model_copy(update={"at_us": 0})
+    return hashlib.blake2b(codec.encode(unread), digest_size=16).digest()

@@ -10,6 +10,7 @@ from bus.reading.setback import Mark
 from processors import decode
 from schemas import codec
 from schemas.live import Live
+from schemas.messages.facts import NodeFacts
 from schemas.settings import Settings
 from sinks.history import layout, service, table, view
 from sinks.history.continuity import epoch
@@ -21,8 +22,8 @@ from sinks.history.continuity.repeated import REPEATED
 from sinks.history.tables import sample
 from sinks.history.upkeep import retention
 from sinks.history.writer import Window, Writer
-from tests.support.history import append
-from tests.support.processors import telemetry
+from tests.support.history import append, ask
+from tests.support.processors import telemetry, workload
 from tests.support.processors.telemetry import NAMES, block
 
 CREATED = "20261121T063000123456Z"
@@ -46,6 +47,23 @@ def put(target: Writer, sequence: int, second: int, node: str = "n", stored_us: 
     message = table.decode(subject, codec.encode(block(node, second)))
     assert message is not None
     target.append(subject, sequence, message, stored_us)
+
+
+@pytest.mark.slow
+def test_facts_that_change_without_a_new_version_are_stored_and_copies_of_them_are_not(tmp_path: Path) -> None:
+    """With another price label the same object has another price."""
+    target = Writer(tmp_path, "S", CREATED, 1)
+    node, pod = workload.node(), workload.pod()
+    of_node = [node, node.model_copy(update={"price": 0.25, "at_us": node.at_us + 1})]
+    of_pod = [pod, pod.model_copy(update={"workload": "shop/api", "at_us": pod.at_us + 1})]
+    again = [each.model_copy(update={"at_us": workload.AT_US + 9}) for each in (*of_node, *of_pod)]
+    for sequence, message in enumerate([*of_node, *of_pod, *of_node, *of_pod, *again], 1):
+        kind = "nodefacts" if isinstance(message, NodeFacts) else "podfacts"
+        append(target, NAMES.part(0, kind, "n"), sequence, codec.encode(message))
+    target.flush()
+    view.create(tmp_path)
+    assert ask(tmp_path, "SELECT price FROM nodes ORDER BY at_us") == [(0.17,), (0.25,)]
+    assert ask(tmp_path, "SELECT workload FROM podfacts ORDER BY at_us") == [("shop/web",), ("shop/api",)]
 
 
 def test_events_of_very_many_hours_cost_few_files_and_are_all_stored(tmp_path: Path) -> None:

@@ -4,8 +4,9 @@ DuckDB's `allowed_directories` permits writing, too, so statements that write fi
 """
 
 import re
-import secrets
+import shutil
 import tempfile
+import weakref
 from pathlib import Path
 
 import duckdb
@@ -47,9 +48,20 @@ def prepare(connection: duckdb.DuckDBPyConnection) -> None:
     """Switch extensions and stored secrets off. This comes before the connection's first query."""
     for setting in _OFF:
         connection.execute(f"SET {setting} = false")
-    # DuckDB makes the folder when a query needs more than the memory, and removes it.
-    spill = Path(tempfile.gettempdir(), f"spazio-sql-{secrets.token_hex(8)}")
-    connection.execute(f"SET temp_directory = {layout.quoted(str(spill))}")
+    connection.execute(f"SET temp_directory = {layout.quoted(_spill(connection))}")
+
+
+def _spill(connection: duckdb.DuckDBPyConnection) -> str:
+    """Return a folder for what a query does not hold in memory, which ends with the connection; empty: there is none.
+
+    DuckDB would let every user read it.
+    """
+    try:
+        folder = tempfile.mkdtemp(prefix="spazio-sql-")
+    except OSError:  # a full disk; most queries need no folder
+        return ""
+    weakref.finalize(connection, shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def confine(connection: duckdb.DuckDBPyConnection, directory: Path, writable: Path | None = None) -> None:

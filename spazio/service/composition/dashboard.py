@@ -1,7 +1,9 @@
 """`spazio sink dashboard`: pages for a browser, over the bus and the history in this machine's folder."""
 
 import asyncio
+import contextlib
 import threading
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -74,15 +76,21 @@ class Folder:
         except (duckdb.Error, TypeError, OverflowError) as error:
             raise Unanswerable(str(error)) from error
 
-    def _shared(self) -> duckdb.DuckDBPyConnection:
-        """Return a cursor of the shared database; of one of its own where the folder has no file of views."""
+    @contextlib.contextmanager
+    def _shared(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Yield a cursor of the shared database; of one of its own where the folder has no file of views."""
+        database = self._newest()  # held until the cursor is closed, since the folder that it spills into ends with it
+        with database.cursor() as cursor:
+            yield cursor
+
+    def _newest(self) -> duckdb.DuckDBPyConnection:
         version = view.version(self._directory)
         if version is None:
             return self._created()
         with self._creating:
             if self._database is None or self._database[0] != version:
-                self._database = version, self._created()  # open cursors keep the database before it
-            return self._database[1].cursor()
+                self._database = version, self._created()
+            return self._database[1]
 
     def _created(self) -> duckdb.DuckDBPyConnection:
         connection = view.connect(self._directory, restricted=True)

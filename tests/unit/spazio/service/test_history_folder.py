@@ -91,6 +91,17 @@ def test_views_that_are_created_again_are_used_at_the_next_question(tmp_path: Pa
     assert ask(folder, "SELECT count(*) FROM rejects") == [[0]]
 
 
+def test_a_question_keeps_the_folder_that_it_spills_into_until_it_is_answered(tmp_path: Path) -> None:
+    write(tmp_path, 1)
+    folder, asked = Folder(tmp_path), "SELECT current_setting('temp_directory')"
+    with folder._shared() as running:
+        ((spill,),) = running.execute(asked).fetchall()
+        view.create(tmp_path)
+        assert ask(folder, asked) != [[spill]]
+        assert Path(spill).is_dir()
+    assert not Path(spill).exists()
+
+
 def test_a_folder_that_comes_later_or_goes_is_noticed(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "history")
     with pytest.raises(Unanswerable, match="holds no history"):

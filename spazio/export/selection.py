@@ -79,7 +79,7 @@ def _moment(given: str, newest_us: int) -> int:
 def newest(directory: Path, connection: duckdb.DuckDBPyConnection) -> int:
     """Return the time of the newest row in microseconds, of those that are not of the future unless most nodes are.
 
-    Only the newest hour is read, and the one before it if the newest has rows of the future.
+    Only the newest hour is read, and those of `listing.newest_hours` if it has rows of the future.
 
     Raises:
         Unselectable: The history has no rows.

@@ -48,9 +48,24 @@ def hours(directory: Path, table: str) -> str:
     return f"SELECT DISTINCT date, hour FROM ({files(directory, table)})"  # noqa: S608 # quoted path
 
 
+def newest_hours(recorded: str) -> str:
+    """Return the query of the two newest hours that have begun, and of the two newest that have not, if there are any.
+
+    A clock that is ahead makes hours of the future; in a replay that has run ahead of the clock, these are the newest.
+
+    Args:
+        recorded: Query of `date` and `hour`.
+    """
+    future = "epoch_us(date + to_hours(hour)) > epoch_us(now())"
+    return (
+        f"SELECT date, hour FROM ({recorded}) "  # noqa: S608 # names of our own, and quoted paths
+        f"QUALIFY row_number() OVER (PARTITION BY {future} ORDER BY date DESC, hour DESC) <= 2"
+    )
+
+
 def recent(directory: Path) -> str:
-    """Return the statement that creates `recent_hours`, the two newest hours of which any table has a file.
+    """Return the statement that creates `recent_hours`: `newest_hours` of those of which any table has a file.
 
     A query that joins it opens the files of these hours alone, at any time of asking.
     """
-    return f"CREATE VIEW recent_hours AS {hours(directory, '*')} ORDER BY date DESC, hour DESC LIMIT 2"
+    return f"CREATE VIEW recent_hours AS {newest_hours(hours(directory, '*'))}"

@@ -52,7 +52,7 @@ def classes(directory: Path, *, rolled: bool) -> str:
 def _latest(directory: Path, *, rolled: bool) -> str:
     """Return tables for `WITH`: `latest`, the time of each node's newest row, and `newest`, that of `present.newest`.
 
-    `latest` goes back a day and a minute.
+    `latest` goes back a day and a minute from the newest minute that is not of the future.
     """
     if not rolled:
         choice, pieces = "", f"{_PIECE} availability GROUP BY ALL"
@@ -60,12 +60,16 @@ def _latest(directory: Path, *, rolled: bool) -> str:
         choice = f"{listing.choice(directory, MINUTES.source, MINUTES.name)},"
         pieces = f"""{_PIECE} availability JOIN open USING (date, hour) GROUP BY ALL
     UNION ALL {_PIECE} {MINUTES.name} JOIN closed USING (date, hour) GROUP BY ALL"""
+    day = f"FROM ended WHERE at_us > (SELECT max(at_us) FROM ended) - {_DAY_US}"  # noqa: S608 # a number
     return f"""{choice}
 pieces AS (
     {pieces}
+), ended AS (
+    SELECT node, arg_max(date, at_us) AS date, arg_max(hour, at_us) AS hour, max(at_us) AS at_us
+    FROM pieces GROUP BY node
 ), begun AS (
-    SELECT node, arg_max(date, at_us) AS date, arg_max(hour, at_us) AS hour, max(at_us) AS begin_us FROM pieces
-    GROUP BY node HAVING begin_us > (SELECT max(at_us) FROM pieces) - {_DAY_US + _MINUTE_US}
+    SELECT node, date, hour, at_us AS begin_us FROM ended
+    WHERE at_us > (SELECT at_us FROM ({present.newest(f"({day})")})) - {_DAY_US + _MINUTE_US}
 ), latest AS (
     {_PIECE} availability JOIN begun USING (node, date, hour) WHERE at_us >= begin_us GROUP BY ALL
 ), newest AS ({present.newest("latest")})"""  # noqa: S608 # names of our own, and quoted paths

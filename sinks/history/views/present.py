@@ -2,7 +2,7 @@
 
 A node whose clock is ahead is newer than all others, and measured against it these would be gone. So rows of the future
 do not count, unless most nodes have some: then it is this machine's clock that is behind, or the history is a replay
-that was shifted and has run ahead of it. `newest_time` answers this from the last two hours that were recorded, so that
+that was shifted and has run ahead of it. `newest_time` answers this from the hours of `listing.newest_hours`, so that
 any question can be measured against it.
 """
 
@@ -18,7 +18,7 @@ TABLES = ("availability", "samples")
 def statement(directory: Path, tables: Collection[str]) -> str:
     """Return the statement that creates `newest_time`, a row with `time` and `at_us`.
 
-    It reads the last two hours that were recorded, and samples only of those that have no availability.
+    It reads the hours of `listing.newest_hours`, and samples only of those that have no availability.
 
     Args:
         directory: Folder of the history.
@@ -33,7 +33,7 @@ def statement(directory: Path, tables: Collection[str]) -> str:
     )
     return f"""
 CREATE VIEW newest_time AS
-WITH recorded AS (({" UNION ".join(hours)}) ORDER BY date DESC, hour DESC LIMIT 2)
+WITH recorded AS ({listing.newest_hours(" UNION ".join(hours))})
 SELECT to_timestamp(at_us / 1000000.0) AS time, at_us FROM ({newest(f"({rows})")})
 """  # noqa: S608 # as above
 

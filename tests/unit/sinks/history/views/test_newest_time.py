@@ -59,6 +59,19 @@ def test_samples_count_where_availability_ended_hours_ago(tmp_path: Path, now_us
     assert ask(tmp_path, "SELECT at_us FROM newest_time") == [(now_us,)]
 
 
+def test_a_clock_that_is_ahead_hides_no_hour_of_another_node(tmp_path: Path, now_us: int) -> None:
+    """In the hour that began just now only the node whose clock is ahead has a row, of when it was not."""
+    hour_us = HOUR * 1_000_000
+    begin_us = now_us // hour_us * hour_us
+    recorded(tmp_path / "recent", begin_us, {"a": 0, "b": 0, "c": 2 * HOUR})
+    counted = "SELECT node, count(*) FROM samples JOIN recent_hours USING (date, hour) GROUP BY node ORDER BY node"
+    assert ask(tmp_path / "recent", counted) == [("a", 2), ("b", 2), ("c", 2)]
+    rows = [("c", begin_us + 2 * hour_us), ("c", begin_us), ("a", begin_us - 1), ("b", begin_us - 2)]
+    messages = [(NAMES.part(0, "availability", name), report(name, at_us, 4.0)) for name, at_us in rows]
+    record(tmp_path / "newest", messages)
+    assert ask(tmp_path / "newest", "SELECT at_us FROM newest_time") == [(begin_us - 1,)]
+
+
 @pytest.mark.parametrize(
     ("ahead", "nodes"), [({"a": 0, "b": -2, "c": 3000}, 2), ({"a": 2 * HOUR, "b": 2 * HOUR, "c": 2 * HOUR - 2}, 3)]
 )

@@ -120,6 +120,13 @@ def test_a_replay_that_has_run_ahead_of_the_clock_counts_from_its_newest_row(tmp
     assert newest_us > time.time_ns() // 1000 + 7_000_000_000
 
 
+def test_the_day_of_what_is_now_ends_with_what_was_newest_and_not_with_a_clock_that_is_ahead(tmp_path: Path) -> None:
+    """Where most nodes have rows of the future, those of an earlier day do not count among them."""
+    left, ago = 84_600, 200_000
+    assert ahead(tmp_path, {"a": 0, "left": -left, "ahead": 3000}) == {"a": 0.0, "left": left, "ahead": 0.0}
+    assert ahead(tmp_path, {"b": 7200, "c": -ago, "d": -ago}) == {"b": 0.0}
+
+
 def test_recent_hours_are_the_two_newest_and_keep_other_files_closed(tmp_path: Path) -> None:
     view.create(tmp_path)
     target = Writer(tmp_path, "S", "20261121T063000123456Z", 1)

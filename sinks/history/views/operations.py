@@ -39,10 +39,12 @@ SELECT node, min(time) AS time, max(time) AS until, (max(at_us) - min(at_us)) / 
 FROM numbered GROUP BY node, episode
 """
 
+# Of nodes that had a prediction in the newest hours, since each one carries what those before it were worth.
 _PREDICTION_ACCURACY = """
 CREATE VIEW prediction_accuracy AS
 WITH newest AS (
-    SELECT node, horizon_seconds, arg_max(accuracy, at_us) AS accuracy FROM predictions GROUP BY node, horizon_seconds
+    SELECT node, horizon_seconds, arg_max(accuracy, at_us) AS accuracy
+    FROM predictions JOIN recent_hours USING (date, hour) GROUP BY node, horizon_seconds
 ), models AS (SELECT node, horizon_seconds, unnest(accuracy) AS of_model FROM newest)
 SELECT horizon_seconds, of_model.model AS model, count(*) AS nodes, sum(of_model.settled) AS settled,
     sum(of_model.violations * of_model.settled) / nullif(sum(of_model.settled), 0) AS violations,
@@ -50,7 +52,7 @@ SELECT horizon_seconds, of_model.model AS model, count(*) AS nodes, sum(of_model
 FROM models GROUP BY ALL
 """
 
-# Of workloads that had a forecast in the newest hours, since each forecast carries what those before it were worth.
+# Of workloads in the same way.
 _FORECAST_ACCURACY = """
 CREATE VIEW forecast_accuracy AS
 WITH newest AS (

@@ -51,7 +51,9 @@ def test_accuracy_is_of_the_newest_prediction_of_each_node_weighed_by_what_has_s
         message = prediction(node=node, at_us=START_US + at_us, accuracy=accuracy)
         return NAMES.node("prediction", node), codec.encode(message)
 
-    folder = store(tmp_path, [made("a", 1, 1.0, 100), made("a", 2, 0.1, 10), made("b", 3, 0.4, 20), made("c", 4, 1, 0)])
+    rows = [made("a", 1, 1.0, 100), made("a", 2, 0.1, 10), made("b", 3, 0.4, 20), made("c", 4, 1, 0)]
+    gone = made("gone", -86_400_000_000, 1.0, 1000)  # counts no more
+    folder = store(tmp_path, [gone, *rows, available("a", -3600, 1.0)])
     ((nodes, settled, violations, savings),) = ask(
         folder, "SELECT nodes, settled, violations, savings FROM prediction_accuracy WHERE model = 'max'"
     )

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import weakref
 from pathlib import Path
+from typing import cast
 
 import duckdb
 
@@ -40,6 +41,18 @@ _READING = _NESTING | {
 }
 # They answer with rows; a PIVOT is several statements.
 _ANSWERED = _NESTING | {duckdb.StatementType.SELECT, duckdb.StatementType.CALL, duckdb.StatementType.PRAGMA}
+# The statement names their columns; of another type, a column `Success` alone is DuckDB's word for no rows.
+_NAMING = frozenset(
+    {
+        duckdb.StatementType.SELECT,
+        duckdb.StatementType.MULTI,
+        duckdb.StatementType.EXECUTE,
+        duckdb.StatementType.INSERT,
+        duckdb.StatementType.UPDATE,
+        duckdb.StatementType.DELETE,
+        duckdb.StatementType.MERGE_INTO,
+    }
+)
 _VIEWS = "SELECT view_name FROM duckdb_views() WHERE schema_name = 'main' AND NOT internal AND NOT temporary"
 _COPY = re.compile(r"\bcopy\b", re.IGNORECASE)
 
@@ -114,3 +127,16 @@ def check_answer(statement: duckdb.Statement) -> None:
         raise duckdb.PermissionException(
             f"Permission Error: {name} gives no rows, and statements only read the history"
         )
+
+
+def rows(connection: duckdb.DuckDBPyConnection, statement: duckdb.Statement) -> duckdb.DuckDBPyRelation | None:
+    """Execute a statement, or let its rows be computed when they are read; None: it has no rows.
+
+    Raises:
+        duckdb.Error: It fails.
+    """
+    # Some statements without rows give None, which the annotation of the library leaves out.
+    relation = cast("duckdb.DuckDBPyRelation | None", connection.sql(statement.query))
+    if relation is None or (relation.columns == ["Success"] and statement.type not in _NAMING):
+        return None
+    return relation

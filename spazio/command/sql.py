@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import duckdb
 
@@ -180,7 +180,7 @@ def _execute(connection: duckdb.DuckDBPyConnection, text: str, output: _Output, 
                 sandbox.check(statement)
                 sandbox.keep_history(connection, statement)
             with interruption.interruptible(connection):
-                lines = view.retried(partial(_answer, connection, statement.query, output))
+                lines = view.retried(partial(_answer, connection, statement, output))
             sys.stdout.writelines(lines)
     except duckdb.PermissionException as error:
         clean.complain(f"{error}\nStatements only read the history; --unrestricted lets them do anything")
@@ -191,10 +191,9 @@ def _execute(connection: duckdb.DuckDBPyConnection, text: str, output: _Output, 
     return True
 
 
-def _answer(connection: duckdb.DuckDBPyConnection, query: str, output: _Output) -> Iterable[str]:
-    # A statement without rows gives None, which the annotation of the library leaves out.
-    rows = cast("duckdb.DuckDBPyRelation | None", connection.sql(query))
-    return () if rows is None or rows.columns == ["Success"] else output(connection, rows)
+def _answer(connection: duckdb.DuckDBPyConnection, statement: duckdb.Statement, output: _Output) -> Iterable[str]:
+    rows = sandbox.rows(connection, statement)
+    return () if rows is None else output(connection, rows)
 
 
 def _table(_: duckdb.DuckDBPyConnection, rows: duckdb.DuckDBPyRelation) -> Iterable[str]:

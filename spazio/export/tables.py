@@ -101,7 +101,8 @@ def _settled(connection: duckdb.DuckDBPyConnection, query: str, path: Path, form
 
 def _written(connection: duckdb.DuckDBPyConnection, query: str, hidden: Path, form: Form) -> int:
     hidden.unlink(missing_ok=True)  # of an attempt before
-    rows: duckdb.DuckDBPyRelation | None = connection.sql(query)
-    if rows is None or rows.columns == ["Success"]:
+    (statement,) = connection.extract_statements(query)
+    rows = sandbox.rows(connection, statement)
+    if rows is None:
         raise Unselectable("the statement has no rows")
     return file.write(rows, hidden, form)

@@ -58,6 +58,15 @@ def test_maps_lists_and_structs_are_json_too(history: Path, capsys: pytest.Captu
 
 
 @pytest.mark.slow
+def test_a_column_may_have_the_name_that_duckdb_gives_to_no_rows(
+    history: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = 'SET threads = 1; CHECKPOINT; SELECT true AS "Success"; FROM (SELECT true AS "Success") WHERE false'
+    assert sql.run(history, text, form="json") == 0
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [[{"Success": True}], []]
+
+
+@pytest.mark.slow
 def test_a_wrong_statement_is_explained_with_status_1(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert sql.run(history, "SELECT nonsense FROM samples") == 1
     assert "nonsense" in capsys.readouterr().err

@@ -240,7 +240,7 @@ def test_an_ending_that_is_no_format_is_refused_with_those_that_are(
     assert spazio(tmp_path / "rows.xlsx", "--query", "SELECT 1") == 2
     assert "rows.xlsx ends with none of .parquet, .csv, .json, .html; " in capsys.readouterr().err
     assert not (tmp_path / "rows.xlsx").exists()
-    assert spazio(tmp_path / "row.csv", "--query", "SELECT 1") == 0
+    assert spazio(tmp_path / "row.csv", "--query", 'SELECT 1 AS "Success"') == 0
     assert capsys.readouterr().out == f"{tmp_path}/row.csv: 1 row\n"
 
 

@@ -30,17 +30,27 @@ def choice(directory: Path, source: str, rolled: str) -> str:
 
     Args:
         directory: Folder of the history.
-        source: A table. Its hours are open where a file of it has no roll-up.
+        source: A table. Its hours are open where a file of it has no roll-up, and each roll-up is of rows that it has.
         rolled: Table of its roll-ups, named as the files that they are made of, or for ranges that contain these.
     """
     return f"""
 made AS ({files(directory, rolled)}), stored AS ({files(directory, source)}),
 open AS (
-    SELECT DISTINCT date, hour FROM stored WHERE NOT EXISTS (
-        FROM made WHERE made.date = stored.date AND made.hour = stored.hour AND made.created = stored.created
-            AND made.begins <= stored.begins AND made.ends >= stored.ends
-    )
+    {lacking("stored", "made")} EXCEPT {lacking("made", "stored")}
 ), closed AS (SELECT date, hour FROM made EXCEPT SELECT date, hour FROM open)"""  # noqa: S608 # quoted paths
+
+
+def lacking(part: str, whole: str) -> str:
+    """Return the query of the hours in which `part` has a file whose messages are in no file of `whole`.
+
+    Args:
+        part: Table of files, as of `files`.
+        whole: Another one.
+    """
+    return f"""SELECT DISTINCT date, hour FROM {part} WHERE NOT EXISTS (
+        FROM {whole} WHERE {whole}.date = {part}.date AND {whole}.hour = {part}.hour
+            AND {whole}.created = {part}.created AND {whole}.begins <= {part}.begins AND {whole}.ends >= {part}.ends
+    )"""  # noqa: S608 # names of our own
 
 
 def hours(directory: Path, table: str) -> str:

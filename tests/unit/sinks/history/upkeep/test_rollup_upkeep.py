@@ -111,6 +111,29 @@ def test_a_damaged_file_is_set_aside_and_its_roll_up_stays(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+def test_a_row_that_comes_late_does_not_stand_for_an_hour_whose_rows_are_gone(tmp_path: Path) -> None:
+    asked = "SELECT sum(samples), min(resolution_seconds), max(resolution_seconds) FROM samples_all"
+    history(tmp_path, range(20))
+    tidy(tmp_path, 3 * HOUR)
+    remove(tmp_path, "samples")
+    history(tmp_path, range(20, 21), first=41)
+    assert ask(tmp_path, asked) == [(400, 10, 10)]
+    tidy(tmp_path, 3 * HOUR)
+    assert ask(tmp_path, asked) == [(420, 10, 10)]
+    remove(tmp_path, "samples")
+    remove(tmp_path, "samples_10s", last=40)
+    assert ask(tmp_path, "SELECT sum(samples) FROM samples_10s") == [(20,)]
+    assert ask(tmp_path, asked) == [(420, 60, 60)]
+
+
+def remove(directory: Path, table: str, last: int = 2**62) -> None:
+    """Remove the files of a table whose sequences go up to a last one."""
+    for path, name in layout.files(directory):
+        if path.parents[2].name == table and name.last <= last:
+            path.unlink()
+
+
+@pytest.mark.slow
 def test_a_source_whose_pages_are_damaged_stops_no_other_roll_up(tmp_path: Path) -> None:
     history(tmp_path, range(20))
     history(tmp_path, range(HOUR, HOUR + 20), first=41)

@@ -183,6 +183,10 @@ def test_availability_by_the_minute_says_the_same_before_and_after_its_roll_up_a
     assert ask(tmp_path, "SELECT count(*) FROM availability") == [(0,)]
     assert [row[2] for row in ask(tmp_path, asked)] == [30, 60, 60, 60]
     assert ask(tmp_path, "SELECT sum(nodes) FROM cluster_room") == [(4,)]
+    availability(tmp_path, range(180, 190), 2001)  # late, when the other rows of the hour are gone
+    assert [row[2] for row in ask(tmp_path, asked)] == [30, 60, 60, 60]
+    tidy(tmp_path, 3 * HOUR)
+    assert [row[2] for row in ask(tmp_path, asked)] == [30, 60, 60, 70]
 
 
 @pytest.mark.slow

@@ -71,6 +71,15 @@ def test_what_the_readme_claims_of_simulated_clusters_is_what_the_evaluation_fou
     assert f"in {ours:g} node-seconds, requests alone in up to {requests:,.0f}" in (ROOT / "README.md").read_text()
 
 
+def test_what_the_readme_claims_of_the_delay_of_jobs_is_what_the_evaluation_found() -> None:
+    row = re.search(
+        r"^\| spazio \| ([\d.]+ %) \((-?[\d.]+ to [\d.]+ %)\) \|$", (DOCS / "evaluation.md").read_text(), re.MULTILINE
+    )
+    assert row
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    assert f"take {row[1]} longer with the agent on it (95 %: {row[2]})" in readme
+
+
 def test_what_pages_claim_of_the_agents_cost_is_what_the_benchmarks_found() -> None:
     rows = re.findall(
         r"^\| `python -m benchmarks\.(agent|pods).*\|(.+)\|$", (DOCS / "benchmarks.md").read_text(), re.MULTILINE

@@ -33,25 +33,49 @@ _FAR = 4.0  # times the mean cost of a class, or a fraction of it: the node is r
 _EVIDENT_SECONDS = 10.0
 _ATTESTED = 2  # nodes
 _REMEMBERED_US = 25 * 3600 * 1_000_000  # a job that runs once a day, and later than the day before
+_FADING_US = 600 * 1_000_000  # half-life
 _REMEMBERED = 16  # classes, since jobs may have a name of their own each time
 
 Attested = dict[str, tuple[int, ClassSum]]  # by class the cluster's newest evidence, in order of its time in us
 
 
 def remember(before: Attested, model: Model) -> Attested:
-    """Return what is remembered of classes after a global model; nothing that one of several nodes alone attests."""
+    """Return what is remembered of classes after a global model.
+
+    What pods took in their last seconds is often little, as while they drain; so what they took before fades over ten
+    minutes. Fewer than three of several nodes attest nothing, but where they show that a pod takes more, it is
+    forgotten what others attested.
+    """
     several, now = (model.voting or 0) >= fair_share.LEAST_VOTERS, model.at_us
+    evident = {name: item for name, item in (model.classes or {}).items() if item.pods >= EVIDENT_PODS}
     newest = {
-        name: (now, item)
-        for name, item in (model.classes or {}).items()
-        if item.pods >= EVIDENT_PODS and (not several or (item.nodes or 0) >= _ATTESTED)
+        name: (now, _fading(item, now, before.get(name)))
+        for name, item in evident.items()
+        if not several or (item.nodes or 0) >= fair_share.LEAST_VOTERS
     }
     gone = [
-        (name, evidence)
-        for name, evidence in before.items()
-        if name not in newest and now - evidence[0] <= _REMEMBERED_US
+        (name, (min(at_us, now), item))
+        for name, (at_us, item) in before.items()
+        if name not in newest and now - at_us <= _REMEMBERED_US and not _exceeds(evident.get(name), item)
     ]
     return dict(gone[-_REMEMBERED:]) | newest
+
+
+def _fading(item: ClassSum, now: int, before: tuple[int, ClassSum] | None) -> ClassSum:
+    """Return sums of which a pod takes at least what it took before, less what has faded of that."""
+    if before is None:
+        return item
+    at_us, earlier = before
+    pods = item.pods / earlier.pods * 2 ** (-max(now - at_us, 0) / _FADING_US)
+    most = {"cpu": max(item.cpu, pods * earlier.cpu), "memory": max(item.memory, pods * earlier.memory)}
+    return item.model_copy(update=most)
+
+
+def _exceeds(item: ClassSum | None, earlier: ClassSum) -> bool:
+    if item is None:
+        return False
+    most = _HIGH * item.pods / earlier.pods
+    return item.cpu > most * earlier.cpu or item.memory > most * earlier.memory
 
 
 def cluster_of(sums: Mapping[str, ClassSum], attested: Attested, number: Callable[[str], int]) -> Cluster:

@@ -21,7 +21,7 @@ def model_of(at_us: int, classes: dict[str, ClassSum], voting: int = 3) -> Model
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("pods", "nodes", "voting"), [(5, 2, 3), (5, 1, 2), (0.5, 3, 3)])
+@pytest.mark.parametrize(("pods", "nodes", "voting"), [(5, 3, 3), (5, 1, 2), (0.5, 3, 3)])
 def test_a_class_whose_pods_have_ended_is_remembered_for_a_day(pods: float, nodes: int, voting: int) -> None:
     jobs = ClassSum(pods=pods, cpu=pods, memory=pods * 1e9, nodes=nodes)
     attested = remember({}, model_of(0, {"job": jobs}, voting))
@@ -33,15 +33,39 @@ def test_a_class_whose_pods_have_ended_is_remembered_for_a_day(pods: float, node
     assert not remember(attested, model_of(25 * HOUR_US + 1, {}, voting))
 
 
-def test_what_one_of_several_nodes_alone_attests_is_not_remembered() -> None:
-    alone = ClassSum(pods=5, cpu=5, memory=5e9, nodes=1)
-    assert not remember({}, model_of(0, {"a": alone}))
-    attested = remember({}, model_of(0, {"a": alone.model_copy(update={"nodes": 2, "cpu": 9})}))
-    assert remember(attested, model_of(1, {"a": alone}))["a"][1].cpu == 9
+def test_what_fewer_than_three_of_several_nodes_attest_is_not_remembered() -> None:
+    two = ClassSum(pods=5, cpu=5, memory=5e9, nodes=2)
+    assert not remember({}, model_of(0, {"a": two}))
+    attested = remember({}, model_of(0, {"a": two.model_copy(update={"nodes": 3, "cpu": 9})}))
+    assert remember(attested, model_of(1, {"a": two}))["a"][1].cpu == 9
+
+
+@pytest.mark.parametrize("more", [{"cpu": 6.5}, {"memory": 6.5e9}])
+def test_what_was_attested_is_forgotten_where_one_node_shows_that_a_pod_takes_more(more: dict[str, float]) -> None:
+    three = ClassSum(pods=5, cpu=5, memory=5e9, nodes=3)
+    attested = remember({}, model_of(0, {"a": three}))
+    assert not remember(attested, model_of(1, {"a": three.model_copy(update={"nodes": 1} | more)}))
+
+
+def test_what_pods_took_before_their_last_seconds_fades_over_ten_minutes() -> None:
+    attested = remember({}, model_of(0, {"a": ClassSum(pods=6, cpu=9.0, memory=6e9, nodes=3)}))
+    resting = ClassSum(pods=3, cpu=0.03, memory=6e9, nodes=3)
+    for second in range(1, 601):
+        attested = remember(attested, model_of(second * 1_000_000, {"a": resting}))
+    assert attested["a"][1].cpu == pytest.approx(3 * 1.5 / 2)
+    assert attested["a"][1].memory == 6e9
+
+
+def test_a_clock_that_was_ahead_makes_nothing_last_longer() -> None:
+    job = ClassSum(pods=5, cpu=5, memory=5e9, nodes=3)
+    attested = remember({}, model_of(30 * 24 * HOUR_US, {"job": job}))
+    attested = remember(attested, model_of(0, {}))
+    assert remember(attested, model_of(25 * HOUR_US, {}))
+    assert not remember(attested, model_of(25 * HOUR_US + 1, {}))
 
 
 def test_evidence_of_pods_that_run_counts_instead_of_what_is_remembered() -> None:
-    before = ClassSum(pods=100, cpu=100, memory=1e11, nodes=2)
+    before = ClassSum(pods=100, cpu=100, memory=1e11, nodes=3)
     now = before.model_copy(update={"pods": 0.5, "cpu": 2.0, "nodes": 1})
     attested = remember({}, model_of(0, {"a": before}))
     assert cluster_of({"a": now}, attested, lambda _: 0).cost.tolist() == [[4, 2e11]]
@@ -50,10 +74,10 @@ def test_evidence_of_pods_that_run_counts_instead_of_what_is_remembered() -> Non
 
 
 def test_the_newest_few_classes_are_remembered_beside_those_that_run() -> None:
-    running = {f"run-{number}": ClassSum(pods=1, cpu=1, memory=1, nodes=2) for number in range(60)}
+    running = {f"run-{number}": ClassSum(pods=1, cpu=1, memory=1, nodes=3) for number in range(60)}
     attested: dict[str, tuple[int, ClassSum]] = {}
     for second in range(40):
-        job = {f"job-{second:02}": ClassSum(pods=1, cpu=1, memory=1, nodes=2)}
+        job = {f"job-{second:02}": ClassSum(pods=1, cpu=1, memory=1, nodes=3)}
         attested = remember(attested, model_of(second, running | job))
     attested = remember(attested, model_of(40, running))
     assert [name for name in attested if name not in running] == [f"job-{second}" for second in range(24, 40)]
@@ -69,7 +93,7 @@ def test_the_newest_few_classes_are_remembered_beside_those_that_run() -> None:
 
 
 def test_a_node_knows_a_class_that_ran_elsewhere_an_hour_ago_also_after_a_restart() -> None:
-    jobs = {"job": ClassSum(pods=5, cpu=2.5, memory=5e9, running=5, soaking=0, nodes=2)}
+    jobs = {"job": ClassSum(pods=5, cpu=2.5, memory=5e9, running=5, soaking=0, nodes=3)}
     partition, restarted = Partition(configured(), 0), Partition(configured(), 0)
     gone = model_of(HOUR_US, {})
     partition.fold([(NAMES.model, codec.encode(model)) for model in (model_of(0, jobs), gone)])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sinks.history import layout
 from sinks.history.layout import HOUR_US, Name
+from sinks.history.tables.rolled import BY_NAME
 from sinks.history.upkeep import merge
 
 _SETTLED_US = 10 * 60 * 1_000_000
@@ -28,7 +29,8 @@ def compact(
 
     Damaged files are set aside; the others of their hour are merged. A file that is the only one of its hour stays as
     it is, unless it is one that `group` has written fast. Rows of a node whose clock is late do not have all of an old
-    hour written again each time: unless they are many files, they wait for an hour.
+    hour written again each time: unless they are many files, they wait for an hour. Roll-ups wait until the rows that
+    they are of are gone: one of more rows replaces theirs, which it does not if they are in a file with others.
 
     Args:
         directory: Folder of the history.
@@ -49,7 +51,8 @@ def compact(
         removed = 0
         try:
             removed += layout.remove_contained(folder)
-            if settled(begin_us, now_us) and not (folder in merged and _has_few(folder)):
+            waits = (folder in merged and _has_few(folder)) or _has_source(folder)
+            if settled(begin_us, now_us) and not waits:
                 if count := _compact_hour(folder, committed, grouped):
                     merged[folder] = now_us
                 removed += count
@@ -57,6 +60,15 @@ def compact(
             failures.append(error)
         yield removed
     layout.raise_first(failures)
+
+
+def _has_source(folder: Path) -> bool:
+    """Tell whether the hour is of roll-ups, and rows that they are of are there."""
+    table = folder.parents[1]
+    rolled = BY_NAME.get(table.name)
+    if rolled is None:
+        return False
+    return bool(layout.by_stream(table.parent / rolled.source / folder.relative_to(table)))
 
 
 def _has_few(folder: Path) -> bool:

@@ -100,6 +100,27 @@ def test_beyond_the_byte_limit_rows_go_before_roll_ups(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_rows_that_come_late_twice_after_the_others_have_gone_count_once(tmp_path: Path) -> None:
+    asked = "SELECT (SELECT sum(samples) FROM samples_all), (SELECT sum(samples) FROM samples_10s)"
+    history(tmp_path, range(20))
+    tidy(tmp_path, 3 * HOUR)
+    total = sum(path.stat().st_size for path, _ in layout.files(tmp_path))
+    assert retention.limit(tmp_path, at_us(3 * HOUR), settings(max_bytes=total - 1)) == 1
+    history(tmp_path, range(20, 21), first=41)
+    for seconds in (600, 1200):
+        tidy(tmp_path, 3 * HOUR + seconds)
+        assert ask(tmp_path, asked) == [(420, 420)]
+    history(tmp_path, range(21, 22), first=43)
+    for hours in (5, 7):
+        tidy(tmp_path, hours * HOUR)
+        assert ask(tmp_path, asked) == [(440, 440)]
+    for path, _ in [each for each in layout.files(tmp_path) if each[0].parents[2].name == "samples"]:
+        path.unlink()
+    tidy(tmp_path, 9 * HOUR)
+    assert ask(tmp_path, asked) == [(440, 440)]
+
+
+@pytest.mark.slow
 def test_a_damaged_file_is_set_aside_and_its_roll_up_stays(tmp_path: Path) -> None:
     history(tmp_path, range(20))
     tidy(tmp_path, 3 * HOUR)

@@ -23,7 +23,7 @@ DURATION = Histogram(
     buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1),
 )
 
-_OFFSET = 850_000_000  # nanoseconds into a second: before its last tick at 10 Hz
+OFFSET = 850_000_000  # nanoseconds into a second: before its last tick at 10 Hz
 _SAMPLE_SECONDS = (0.03, 0.07)
 
 
@@ -87,7 +87,7 @@ class Ticker:
         A late reading belongs to the second in which it was due, and the next one comes in time.
         """
         now = self._clock.boottime()
-        due = (now - _OFFSET) // grid.SECOND * grid.SECOND + grid.SECOND + _OFFSET
+        due = (now - OFFSET) // grid.SECOND * grid.SECOND + grid.SECOND + OFFSET
         wait = (due - now) / grid.SECOND
         pause = random.uniform(*_SAMPLE_SECONDS)  # noqa: S311 - a phase, no secret
         is_sample = self._reader.is_sampling and pause < wait
@@ -97,7 +97,7 @@ class Ticker:
         now = self._clock.boottime()
         try:
             if now >= due:
-                self._read((now - _OFFSET) // grid.SECOND)
+                self._read((now - OFFSET) // grid.SECOND)
             elif is_sample:
                 self._reader.sample()
         except Exception as error:  # noqa: BLE001 - the next second is tried in any case

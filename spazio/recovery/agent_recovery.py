@@ -11,6 +11,7 @@ from bus.subscription import Subscription
 from producers.containers import follow
 from producers.containers.published import Happening, LastEvent, Memory
 from producers.containers.sources.source import Identity
+from producers.pods import ticker
 from schemas import codec
 from schemas.boot import cut
 from schemas.messages.telemetry import ContainerEvent, PodUsageBlock
@@ -65,4 +66,4 @@ def _ran(block: bytes, boot: str, began: float) -> tuple[dict[str, int], int]:
         return {}, 0
     if cut(usage.boot) != cut(boot) or usage.seq >= int(began):
         return {}, 0
-    return dict(zip(usage.pods, usage.containers, strict=True)), (usage.seq + 1) * 1_000_000
+    return dict(zip(usage.pods, usage.containers, strict=True)), usage.seq * 1_000_000 + ticker.OFFSET // 1000

@@ -10,19 +10,19 @@ import http.client
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from bus import connection, server, stream
 from schemas import settings as all_settings
+from spazio.service import child
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _START_SECONDS = 10.0
@@ -64,24 +64,15 @@ def served() -> Iterator[dict[str, str]]:
         url = f"nats://127.0.0.1:{port}"
         settings = all_settings.load({"data_dir": folder, "nats_port": str(port), "nats_url": url}, environ={})
         with process(server.command(server.find(), server.write_config(settings, port))):
-            _await(port)
-            asyncio.run(_create_streams(settings))
+            asyncio.run(_create_streams(settings, port))
             own = {"SPAZIO_NATS_URL": url, "SPAZIO_HTTP_PORT": "0", "SPAZIO_DATA_DIR": folder}
             yield {**os.environ, **own}
 
 
-async def _create_streams(settings: all_settings.Settings) -> None:
+async def _create_streams(settings: all_settings.Settings, port: int) -> None:
+    await asyncio.wait_for(child.listening(port, settings.prefix), _START_SECONDS)
     async with connection.connect(settings, "benchmark") as client:
         await stream.ensure(client, settings)
-
-
-def _await(port: int) -> None:
-    """Wait until a server listens on a port, or for so long as it may take."""
-    deadline = time.monotonic() + _START_SECONDS
-    while time.monotonic() < deadline:
-        with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-            return
-        time.sleep(0.05)
 
 
 @contextmanager

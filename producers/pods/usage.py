@@ -173,13 +173,13 @@ class Reader:
     def _with_waiting(self, used: list[tuple[Pod, Usage]], now: int) -> list[tuple[Pod, Usage]]:
         """Return usages with the share of time that pods waited for I/O, where the kernel does not account it."""
         accounted = any(usage.io_pressure is not None for _, usage in used)
-        silent = [pod for pod, _ in used if pod.legacy or not accounted]
+        silent = {pod.key: pod for pod, _ in used if pod.legacy or not accounted}
         if accounted and not silent:
             self._blocked.stop()
             return used
-        shares = self._blocked.shares(silent, now)
+        shares = self._blocked.shares(list(silent.values()), now)
         return [
-            (pod, usage if accounted and not pod.legacy else usage._replace(io_pressure=shares.get(pod.key)))
+            (pod, usage._replace(io_pressure=shares.get(pod.key)) if pod.key in silent else usage)
             for pod, usage in used
         ]
 

@@ -51,8 +51,7 @@ def compact(
         removed = 0
         try:
             removed += layout.remove_contained(folder)
-            waits = (folder in merged and _has_few(folder)) or _has_source(folder)
-            if settled(begin_us, now_us) and not waits:
+            if settled(begin_us, now_us) and not (folder in merged and _has_few(folder)):
                 if count := _compact_hour(folder, committed, grouped):
                     merged[folder] = now_us
                 removed += count
@@ -68,7 +67,7 @@ def _has_source(folder: Path) -> bool:
     rolled = BY_NAME.get(table.name)
     if rolled is None:
         return False
-    return bool(layout.by_stream(table.parent / rolled.source / folder.relative_to(table)))
+    return any((table.parent / rolled.source / folder.relative_to(table)).glob("*.parquet"))
 
 
 def _has_few(folder: Path) -> bool:
@@ -79,7 +78,8 @@ def _compact_hour(folder: Path, committed: Mapping[str, int], grouped: frozenset
     removed = 0
     for files in layout.by_stream(folder).values():
         ready = [(path, name) for path, name in files if _is_committed(name, committed)]
-        if len(ready) > 1 or any(path in grouped for path, _ in ready):
+        is_due = len(ready) > 1 or any(path in grouped for path, _ in ready)
+        if is_due and not _has_source(folder):
             merge.merge(folder, ready)
             removed += layout.remove_contained(folder)
     return removed

@@ -26,9 +26,10 @@ export class NodeCharts {
     this.charts = [];
     this.add("Pods that fit", (value) => amount(value), ROOM, ({ estimate }) => estimated(estimate, "upper", "lower", "available"), { height: 200 });
     this.stack = { names: null, chart: null, place: place.appendChild(h("figure", {})) };
-    this.measured("CPU in use", "cpu_util", percent, { max: 1.02 }, (row) => (series.isKnown(row, "cpu") ? row.peak_cpu / (data.machine.cpus ?? row.capacity_cpu) : null));
+    const share = (resource, size) => (row) => (series.isKnown(row, resource) ? row[`peak_${resource}`] / (data.machine[size] ?? row[`capacity_${resource}`]) : null);
+    this.measured("CPU in use", "cpu_util", percent, { max: 1.02 }, share("cpu", "cpus"));
     this.measured("CPU pressure", "cpu_pressure", percent, { floor: 0.05 });
-    this.measured("Memory in use", "memory_util", percent, { max: 1.02 }, (row) => (series.isKnown(row, "memory") ? row.peak_memory / (data.machine.memory_bytes ?? row.capacity_memory) : null));
+    this.measured("Memory in use", "memory_util", percent, { max: 1.02 }, share("memory", "memory_bytes"));
     this.measured("Disk in use", "disk_util", percent, { floor: 0.05 });
     this.measured("Network", "net_bytes", (value) => `${bytes(value)}/s`, { binary: true });
     this.measured("Runnable threads", "procs_running", (value) => amount(value, 0));

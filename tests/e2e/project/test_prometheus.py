@@ -98,7 +98,7 @@ def publish_slow_ones(pipeline: Up) -> None:
         pipeline,
         "process",
         (NAMES.of("forecast", "shop", token("Deployment/web")), predicted.forecast(at_us=now)),
-        (NAMES.node("prediction", "n"), predicted.prediction(node="n", at_us=now)),
+        (NAMES.node("prediction", "n"), predicted.prediction(node="n", at_us=now, assumed=None)),
         (NAMES.node("reject", "n"), predicted.reject(node="n", at_us=now)),
     )
 

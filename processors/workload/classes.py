@@ -210,10 +210,17 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
         held=state.held * fade * steady + np.where(here, usage.span[:, None], 0.0),
         brief=fleeting,
         bursts=bursts.update(state.bursts, np.where(grown, demand, np.nan), frozen, evidence.kind, usage, state.pods),
-        measured=state.measured | np.stack((np.any(~np.isnan(demand), axis=1), np.any(here, axis=1)), axis=1),
+        measured=state.measured | _reported(usage),
         at_us=usage.at_us,
     )
     return _surroundings(after, usage, full, hold, ended)
+
+
+def _reported(usage: Usage) -> NDArray[np.bool_]:
+    """Return of which resources (nodes, resources) a block has any usage, also of pods just started."""
+    left_out = (part[..., 0] for part in (usage.brief, usage.starting, usage.young))
+    cpu = np.any(sum(left_out, usage.counted[..., CPU]) > 0, axis=1)
+    return np.stack((cpu, np.any(usage.counted[..., MEMORY] > 0, axis=1)), axis=1)
 
 
 def _between(before: Array, usage: Usage, full: NDArray[np.bool_], fade: Array) -> Array:

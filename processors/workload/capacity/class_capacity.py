@@ -100,7 +100,8 @@ def update(
     slots, factor = cost.value.shape[1], _factor(cost.soaking, cost.value, nodes)
     costs = _costs(state, cost, factor, cluster, nodes, settings.estimate.prior_deviation)
     # What pods take is known only as long as it is reported.
-    measured = state.measured & (nodes.at_us - state.at_us <= _STALE_US)[:, None]
+    reported = (state.at_us > 0) & (nodes.at_us - state.at_us <= _STALE_US)
+    measured = state.measured & reported[:, None]
     used, spread = _used(state, costs.value[:, :slots], costs.doubt[:, :slots], measured, nodes)
     costs = _widened(costs, classes.differing(state) * factor**2, state.pods)
     free = availability.free(used, settings.estimate)
@@ -129,7 +130,7 @@ def update(
         total=_total(of_mix, free, mixed.value[:, 0], law, nodes.pods),
         prior=np.where(mixed.reference, 1.0, over_slots(mixed.weights * priors)),
         # Where no class is known the node's own regression counts, whichever nodes it is folded with.
-        estimated=classed & ((nodes.pods == 0) | measured.all(axis=1)),
+        estimated=classed & ((nodes.pods == 0) | measured.all(axis=1) | (reported & ~state.pods.any(axis=1))),
         classed=classed,
     )
 

@@ -61,8 +61,8 @@ class State(NamedTuple):
         rest: (nodes, resources) share of what pods may have that is taken by what is in no pod.
         drift: (nodes, resources) share by which serving classes take more now than their costs say.
         pending: (nodes,) bytes that running pods do not hold yet, but others of their class do.
-        cached: (nodes,) bytes of pods' working sets beyond what the node has in use: file pages that the kernel would
-            drop, but by which the kubelet evicts.
+        cached: (nodes,) bytes of working sets, of pods and the system, beyond what the node has in use: file pages that
+            the kernel would drop, but by which the kubelet evicts.
         starts: Pods that were started, by slot.
         disk: What pods wait for at the disks.
         measured: (nodes, resources) True once any pod's usage was reported.

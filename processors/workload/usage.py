@@ -51,7 +51,7 @@ class Usage(NamedTuple):
         declared: (nodes, slots) what pods declare, 1: soaking, 0: serving; NaN: nothing.
         unplaced: (nodes,) cores that pods use of which no container runs, as those that crash again and again.
         rest: (nodes, resources) cores and bytes of everything that is in no pod; NaN: not known.
-        cached: (nodes,) bytes of pods' working sets beyond what the node has in use.
+        cached: (nodes,) bytes of working sets, of pods and the system, beyond what the node has in use.
         ceiling: (nodes, slots) most cores that a pod has used which its quota held back.
         quota: (nodes, slots) how much quotas bounded what pods used before, as `classes.State`.
         amount: (nodes, resources) cores and bytes that pods may have.

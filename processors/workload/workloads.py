@@ -91,7 +91,7 @@ class Workloads:
         at_us = np.array([tally.at_us for tally in tallies], dtype=np.int64)
         beside = usage.Beside(
             rest=np.where(np.isnan(rest), np.maximum(everything - pods.used, 0.0), rest),
-            cached=np.maximum(pods.used[:, 1] - everything[:, 1], 0.0),
+            cached=np.maximum(pods.used[:, 1] + np.nan_to_num(rest[:, 1]) - everything[:, 1], 0.0),
             ceiling=self._state.ceiling[rows],
             quota=self._state.quota[rows],
             amount=nodes.amount,

@@ -82,6 +82,15 @@ def pod_uid(name: str) -> str | None:
     return match[1].replace("_", "-") if match else None
 
 
+def is_uid(key: str) -> bool:
+    """Tell whether the key of a pod is the UID of one that a kubelet runs, and not the id of a container or of podman.
+
+    >>> is_uid("0a1b2c3d-0000-4000-8000-00000000000f"), is_uid(64 * "a")
+    (True, False)
+    """
+    return re.fullmatch(_ID, key) is None
+
+
 def trees(root: Path) -> list[Path]:
     """Return the trees that may contain containers, the preferred one first; empty if none is mounted.
 

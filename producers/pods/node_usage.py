@@ -21,6 +21,7 @@ class Reading(NamedTuple):
         waited: Time that some thread waited for a CPU, in microseconds.
         spent: CPU time of the whole node, in nanoseconds.
         used: Memory in use, in bytes.
+        working_set: The same as the kubelet counts it: with file pages that are in use, which the kernel would drop.
     """
 
     at: int
@@ -28,6 +29,7 @@ class Reading(NamedTuple):
     waited: int | None
     spent: int | None
     used: int | None
+    working_set: int | None
 
 
 class Files:
@@ -55,25 +57,34 @@ class Files:
             waited = pressure.parse(self._pressure.read())[0]
         except OSError:  # some kernels lack it
             waited = None
-        total, available, _ = memory.parse(self._memory.read())
+        content = self._memory.read()
+        total, available, _ = memory.parse(content)
         used = None if available is None else total - available
-        return Reading(now, cpu.parse(self._stat.read()), waited, spent, used)
+        return Reading(now, cpu.parse(self._stat.read()), waited, spent, used, memory.working_set(content))
 
     def runnable(self) -> int:
         """Return the kernel's current number of runnable threads, without the reader."""
         return int(self._load.read().split(None, 4)[3].partition(b"/")[0]) - 1
 
 
-def rest(before: Reading, after: Reading, pods: Collection[Usage]) -> dict[str, Any]:
-    """Return the usage outside pods, as fields of a `PodUsageBlock`."""
-    cores = used = None
+def rest(before: Reading, after: Reading, pods: Collection[Usage], *, evicts: bool) -> dict[str, Any]:
+    """Return the usage outside pods, as fields of a `PodUsageBlock`.
+
+    Args:
+        before: Reading of a second ago.
+        after: Current reading.
+        pods: Usage of each pod in between.
+        evicts: A kubelet evicts pods here, by the working set of the machine.
+    """
+    cores = outside = None
     elapsed = after.at - before.at
     if before.spent is not None and after.spent is not None:
         whole = rate(before.spent, after.spent, elapsed)
         cores = None if whole is None else round(max(0.0, whole - sum(pod.cpu_cores or 0 for pod in pods)), 6)
-    if after.used is not None:
-        used = max(0, after.used - sum(pod.memory_bytes or 0 for pod in pods))
-    return {"system_cpu_cores": cores, "system_memory_bytes": used}
+    used = after.used if after.working_set is None or not evicts else after.working_set
+    if used is not None:
+        outside = max(0, used - sum(pod.memory_bytes or 0 for pod in pods))
+    return {"system_cpu_cores": cores, "system_memory_bytes": outside}
 
 
 def quota_share(before: Reading, after: Reading, pods: Collection[Usage], waiting: float | None) -> float | None:

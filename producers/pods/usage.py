@@ -132,7 +132,7 @@ class Reader:
             "seq": second,
             "at_us": at_us,
             "span_us": min(max(1, (now.at - before.at) // 1000), MAXIMUM_US),
-            **node_usage.rest(before, now, usages),
+            **node_usage.rest(before, now, usages, evicts=any(cgroup.is_uid(pod.key) for pod, _ in used)),
             **self._columns(used),
         }
         return second, _encode(block).encode()

@@ -196,7 +196,11 @@ class PodUsageBlock(Message):
     span_us: Annotated[int, Field(gt=0, le=MAXIMUM_US, description="time since the reading before")]
     system_cpu_cores: Annotated[Amount | None, Field(description="CPU used outside pods")] = None
     system_memory_bytes: Annotated[
-        Amount | None, Field(description="memory in use (MemTotal - MemAvailable) that is in no pod's working set")
+        Amount | None,
+        Field(
+            description="memory in use that is in no pod's working set: of MemTotal - MemAvailable, or, beside pods of "
+            "a kubelet, which evicts by it, of MemTotal - MemFree - Inactive(file)"
+        ),
     ] = None
     pods: Annotated[Column[Text], Field(max_length=MAXIMUM_PODS, description="UID of the pod, or id of the container")]
     namespaces: Column[Text | None]

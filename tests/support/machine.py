@@ -60,8 +60,9 @@ class Host:
         available: int = 6144 * MIB,
         runnable: int = 1,
         stolen: float = 0,
+        inactive: int | None = None,
     ) -> None:
-        """Set totals since boot, in seconds; 8 GiB of memory."""
+        """Set totals since boot, in seconds; 8 GiB of memory, of which 1 MiB is free."""
         idle = 2 * self.now / grid.SECOND - busy
         (self.proc / "stat").write_text(
             f"cpu  {busy * 100:.0f} 0 0 {idle * 100:.0f} 0 0 0 0 0 0\n"
@@ -73,6 +74,11 @@ class Host:
         (self.proc / "meminfo").write_text(
             f"MemTotal: {8192 * 1024} kB\nMemFree: 1024 kB\nMemAvailable: {available // 1024} kB\n"
             "Buffers: 0 kB\nCached: 0 kB\n"
+            + (
+                ""
+                if inactive is None
+                else f"Active(file): 0 kB\nInactive(file):   {inactive // 1024} kB\nUnevictable: 0 kB\n"
+            )
         )
         if self.layout == "v2":
             user, system = spent * 0.75e6, spent * 0.25e6

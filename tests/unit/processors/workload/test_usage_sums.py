@@ -122,6 +122,18 @@ def test_what_is_in_no_pod_is_the_systems(host: Host) -> None:
     assert block.system_memory_bytes == (8192 - 7000 - 2 * 80) * MIB
 
 
+@pytest.mark.parametrize("path", [POD, f"docker/{container(1)}"])
+def test_beside_pods_of_a_kubelet_file_pages_that_the_system_works_with_are_its_memory(host: Host, path: str) -> None:
+    """Of 8 GiB 1 MiB is free and 2 GiB are file pages that nothing works with; the kernel could give 6 GiB away."""
+    rig = Rig(host)
+    for each in (path, f"{POD}/{container(1)}") if path == POD else (path,):
+        host.set(each, memory=1000 * MIB, inactive=0)
+    rig.read()
+    host.set_node(available=6144 * MIB, inactive=2048 * MIB)
+    in_use = 8192 - 1 - 2048 if path == POD else 8192 - 6144
+    assert rig.block().system_memory_bytes == (in_use - 1000) * MIB
+
+
 def test_what_other_machines_took_is_nobodys(host: Host) -> None:
     rig = Rig(host)
     host.set_node(spent=50, stolen=10)

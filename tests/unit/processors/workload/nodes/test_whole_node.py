@@ -196,6 +196,25 @@ def test_file_pages_that_pods_work_with_are_not_given_to_others() -> None:
     assert after.available * 1.7 <= 8 - 4 * 1.7
 
 
+@pytest.mark.parametrize("pages", [0.0, 0.2, 0.6])
+def test_file_pages_of_pods_do_not_hide_what_the_system_holds(pages: float) -> None:
+    """Of 8 GiB four pods hold a GiB each, in part file pages which the kernel would drop, and the system 1.5 GiB."""
+    pods = [pod(number, "shop/db", 0.05, 1.0 * GIB) for number in range(4)]
+    seen = (1.5 + 4 * (1.0 - pages)) / 8
+    after = folded(
+        Partition(load({}, environ={}), 0),
+        (
+            [
+                telemetry.stored(telemetry.block("n", second, pods=4.0, cpu_util=0.1, memory_util=seen)),
+                telemetry.stored(telemetry.usage("n", second + 1, pods, system_memory_bytes=1.5 * GIB, ages=[600] * 4)),
+            ]
+            for second in range(40)
+        ),
+    )["n"]
+    assert after.binding == "memory"
+    assert after.available == pytest.approx(8 - 100 / 1024 - 4 - 1.5, abs=0.02)
+
+
 def test_pods_of_which_no_container_runs_count_for_the_pod_limit() -> None:
     partition, pods = Partition(load({}, environ={}), 0), [pod(number, "shop/web", 0.05) for number in range(11)]
     described(partition, 4.0, 8 * GIB, pods=17.0)

@@ -100,15 +100,15 @@ class Writer:
         mine = [(path, name) for path, name in _tidied(directory) if name.created == created]
         cursor = layout.read_cursor(directory, stream, created)
         self._cursor = max((name.last for _, name in mine), default=0) if cursor is None else cursor
+        self._position = position or Position(created, Mark(self._cursor))
         if cursor is None:
             if mine:
                 log.warning("history.cursor_lost", extra={"stream": stream, "taken": self._cursor})
             # Written before the first file; without a cursor, a partial first flush would count as complete.
-            layout.write_cursor(directory, stream, created, self._cursor, {"stored_us": 0})
+            layout.write_cursor(directory, stream, created, self._cursor, {**self._position.extra, "stored_us": 0})
         self._remove_uncommitted(mine, first_sequence)
         self._seen = self._cursor
         self._repetition = CopyDetector()
-        self._position = position or Position(created, Mark(self._cursor))
         # A producer sends again what the server stored before it went away, which may be written already.
         now_us = time.time_ns() // 1000
         before = Earlier(created, max(0, self._cursor - MOST_BETWEEN), now_us)

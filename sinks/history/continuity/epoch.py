@@ -4,8 +4,12 @@ Such a stream gives the same sequences to other messages. The history's files ar
 continues under another name: the stream's identity and the number of the epoch. The cursor file holds the name, the
 position in it, and where earlier epochs ended. A cursor of an earlier version lacks the time of its last message; a new
 epoch then begins only if the stream ends before it.
+
+A stream that was deleted and made again has another identity and none of the messages. Processors make again what they
+published since their checkpoints, so the stream before it counts as an epoch that ended.
 """
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,8 +17,10 @@ from typing import Any, NamedTuple
 from bus.reading.setback import Mark
 from sinks.history import layout
 from sinks.history.continuity.gap import Pace
+from sinks.history.continuity.repetition import MOST_BETWEEN
 
 _MOST_EARLIER = 16
+_MADE_AGAIN = 4 * MOST_BETWEEN  # messages of a stream that is gone: those of a minute, the predictor's replay
 REMEMBERED_US = 10 * 60 * 1_000_000
 
 
@@ -31,7 +37,7 @@ class Position(NamedTuple):
 
     Attributes:
         created: Name of the epoch; empty: there is neither a cursor nor a file of this stream. If there is a cursor of
-            another stream of that name, `pace` is that stream's.
+            another stream of that name, `pace` is that stream's, and so is the last of `earlier`.
         read: Last message whose rows are written.
         earlier: Epochs that ended in the last minutes, oldest first.
         pace: The pace of each table, by which gaps are measured.
@@ -73,7 +79,23 @@ def read(directory: Path, stream: str, wanted: str) -> Position:
     files = [name for _, name in layout.files(directory) if layout.identity(name.created) == wanted]
     created = max((name.created for name in files), default="")
     last = max((name.last for name in files if name.created == created), default=0)
-    return Position(created, Mark(last), (), {} if created else position.pace)
+    return Position(created, Mark(last), _with_stream(position), {} if created else position.pace)
+
+
+def _with_stream(position: Position) -> tuple[Earlier, ...]:
+    """Return the earlier epochs of a stream that has been replaced, and its last."""
+    now_us, read = time.time_ns() // 1000, position.read.sequence
+    if not read:
+        return _recent(position, now_us)
+    return _and(position, Earlier(position.created, max(0, read - _MADE_AGAIN), now_us))
+
+
+def _recent(position: Position, now_us: int) -> tuple[Earlier, ...]:
+    return tuple(each for each in position.earlier if each.ended_us > now_us - REMEMBERED_US)
+
+
+def _and(position: Position, ended: Earlier) -> tuple[Earlier, ...]:
+    return (*_recent(position, ended.ended_us), ended)[-_MOST_EARLIER:]
 
 
 def _parse(content: Mapping[str, Any]) -> Position:
@@ -95,8 +117,7 @@ def begin(directory: Path, stream: str, position: Position, kept: Mark, now_us: 
     Raises:
         OSError: The folder is not writable.
     """
-    recent = [each for each in position.earlier if each.ended_us > now_us - REMEMBERED_US]
-    earlier = (*recent, Earlier(position.created, kept.sequence, now_us))[-_MOST_EARLIER:]
+    earlier = _and(position, Earlier(position.created, kept.sequence, now_us))
     begun = Position(following(position.created), kept, earlier, position.pace)
     layout.write_cursor(directory, stream, begun.created, kept.sequence, begun.extra)
     return begun

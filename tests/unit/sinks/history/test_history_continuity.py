@@ -219,11 +219,31 @@ def test_rows_of_an_ended_epoch_that_come_again_are_left_out_for_some_minutes(
     )
 
 
-def test_a_lost_or_old_cursor_names_the_newest_epoch(tmp_path: Path) -> None:
+def test_rows_of_a_stream_that_was_deleted_and_made_again_are_stored_once(tmp_path: Path) -> None:
+    """Processors go back to their checkpoints then, and publish again what the history has from the old stream."""
+    target, before = Writer(tmp_path, "S", CREATED, 1), value(REPEATED, "samples")
+    for second in range(10):
+        put(target, second + 1, second, stored_us=second + 1)
+    target.flush()
+    new = "20270101T000000000000Z"
+    for _ in range(2):  # the history ends before it has written anything, too
+        later = Writer(tmp_path, "S", new, 1, position=epoch.read(tmp_path, "S", new)._replace(created=new))
+    for sequence, second in enumerate((8, 9, 10, 11), 1):
+        put(later, sequence, second)
+    assert later.flush() == 20
+    assert value(REPEATED, "samples") - before == 20
+    assert counted(tmp_path, "SELECT count(*) FROM samples") == 120
+    assert counted(tmp_path, "SELECT count(DISTINCT seq) FROM samples") == 12
+
+
+def test_a_lost_or_old_cursor_names_the_newest_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time_ns", lambda: NOW_US * 1000)
     assert epoch.read(tmp_path, "S", CREATED) == Position("", Mark(0))
     layout.write_cursor(tmp_path, "S", CREATED, 4)  # by an earlier version
     assert epoch.read(tmp_path, "S", CREATED) == Position(CREATED, Mark(4))
-    assert epoch.read(tmp_path, "S", "20270101T000000000000Z") == Position("", Mark(0))
+    assert epoch.read(tmp_path, "S", "20270101T000000000000Z") == Position(
+        "", Mark(0), (epoch.Earlier(CREATED, 0, NOW_US),)
+    )
     for created, last in ((CREATED, 9), (CREATED + "E01Z", 5), (CREATED + "E02Z", 3)):
         target = Writer(tmp_path, "S", created, 1)
         put(target, last, last)
@@ -235,10 +255,15 @@ def test_a_lost_or_old_cursor_names_the_newest_epoch(tmp_path: Path) -> None:
     assert epoch.read(tmp_path, "S", CREATED) == Position(CREATED, Mark(3))
 
 
-def test_the_cursor_of_a_stream_that_was_recreated_leaves_its_pace(tmp_path: Path) -> None:
+def test_the_cursor_of_a_stream_that_was_recreated_leaves_its_pace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.time_ns", lambda: NOW_US * 1000)
     pace = {"samples": Pace(1, 2, 3, 0.5)}
     layout.write_cursor(tmp_path, "S", CREATED, 4, Position(CREATED, Mark(4, 4), (), pace).extra)
-    assert epoch.read(tmp_path, "S", "20270101T000000000000Z") == Position("", Mark(0), (), pace)
+    assert epoch.read(tmp_path, "S", "20270101T000000000000Z") == Position(
+        "", Mark(0), (epoch.Earlier(CREATED, 0, NOW_US),), pace
+    )
 
 
 @pytest.mark.parametrize(

@@ -87,11 +87,11 @@ def _check_prefix(settings: Settings, backup: Reader) -> None:
 async def _to_folder(settings: Settings, backup: Reader, force: bool) -> None:
     folder = settings.data.dir
     needed = settings.data.min_free_bytes + 2 * sum(entry.bytes for entry in backup.entries.values())
-    with data_folder.own(folder, needed):
+    with data_folder.own(folder, needed) as owned:
         staged = _Staged(settings, backup, force)
         with staged.cleared(), _unwritten(settings.history_dir):
             streams = Streams(backup, settings.nats)
-            async with server.running(staged.folder / _SERVER, streams.room + _BUCKETS_BYTES) as url:
+            async with server.running(staged.folder / _SERVER, streams.room + _BUCKETS_BYTES, owned) as url:
                 own = _of_own_server(settings, url)
                 async with latest.dial(own) as client:
                     await streams.put(client, own, staged.history)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from bus import server
 from spazio.service import child
+from spazio.service.data_folder import Owned
 
 _START_SECONDS = 20.0
 _END_SECONDS = 60.0
@@ -33,12 +34,13 @@ feature_flags {{ js_ack_fc_v2: false }}
 
 
 @asynccontextmanager
-async def running(folder: Path, room: int) -> AsyncIterator[str]:
+async def running(folder: Path, room: int, owned: Owned) -> AsyncIterator[str]:
     """Run a server over a new folder for the length of a block; yields its address with a password of its own.
 
     Args:
         folder: Folder of the streams, as `up` has it in its data folder.
         room: Bytes that all streams together may take.
+        owned: The data folder, which stays locked while the server runs.
 
     Raises:
         Unusable: There is no server program, or it does not start.
@@ -51,7 +53,9 @@ async def running(folder: Path, room: int) -> AsyncIterator[str]:
             stdout=output,
             stderr=output,
             preexec_fn=partial(child.end_with, os.getpid(), signal.SIGTERM),
+            pass_fds=(owned.descriptor,),
         )
+    owned.lend(process.pid)
     try:
         try:
             async with asyncio.timeout(_START_SECONDS):

@@ -46,8 +46,8 @@ def run(settings: Settings) -> int:
     try:
         data_folder.check(settings.data.dir)  # first: who starts twice has taken the port, too
         monitor.check(settings.http)  # now, and not by a service in the middle of the start
-        with data_folder.own(settings.data.dir, settings.data.min_free_bytes):
-            return asyncio.run(_Up(settings).run())
+        with data_folder.own(settings.data.dir, settings.data.min_free_bytes) as owned:
+            return asyncio.run(_Up(settings, owned).run())
     except (SettingsError, server.Unusable, Unstartable) as error:
         clean.complain(error)
         return 2
@@ -78,8 +78,8 @@ def _quiet(settings: Settings) -> Settings:
 class _Up:
     """The supervisor's state."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings, owned: data_folder.Owned) -> None:
+        self._settings, self._owned = settings, owned
         self._live, self._unwritten = Live(settings), False
         self._live.subscribe(lambda now: logs.configure(now.log, "up"))
         self._file = settings.data.dir / "run" / reload.FILE
@@ -165,7 +165,7 @@ class _Up:
         logged = log_file.stat().st_size if log_file.exists() else 0
         output.unlink(missing_ok=True)
         ready, answers = (lambda _: child.listening(port, start)), (lambda _: probe.nats(port))
-        self._add(Recipe("nats", command, ready, log_file=output, answers=answers))
+        self._add(Recipe("nats", command, ready, log_file=output, answers=answers, folder=self._owned))
         self._tasks["nats log"] = asyncio.create_task(self._restart_server(log_file, logged), name="nats log")
         try:
             async with asyncio.timeout(_START_SECONDS):

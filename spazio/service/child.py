@@ -1,7 +1,8 @@
 """A supervised process: started, watched, restarted with back-off, ended within a time limit.
 
 A child that ends is restarted, and so is one that runs but does not answer (`liveness`). The kernel ends each child
-when its supervisor dies, so that even `kill -9` leaves no orphan.
+when its supervisor dies, so that `kill -9` leaves no orphan. A server that is stopped or stuck then keeps the data
+folder locked until the next start ends it.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from spazio.service.data_folder import Owned
 from spazio.service.liveness import probe
 from spazio.service.liveness.patience import Patience
 
@@ -43,6 +45,7 @@ class Recipe:
         log_file: File for its output; None: the output of this process.
         answers: Tells whether the child at an HTTP address is healthy; default: by its `/healthz`.
         nice: How far it yields to the others when there is too little CPU time for all.
+        folder: Data folder that it writes, and which stays locked while it runs; None: none.
     """
 
     name: str
@@ -52,6 +55,7 @@ class Recipe:
     log_file: Path | None = None
     answers: Callable[[str], Awaitable[bool]] = probe.page
     nice: int = 0
+    folder: Owned | None = None
 
 
 class Child:
@@ -107,6 +111,8 @@ class Child:
                 await asyncio.sleep(pause)
                 continue
             self.pid = self._process.pid
+            if self._recipe.folder is not None:
+                self._recipe.folder.lend(self.pid)
             watching = asyncio.create_task(self._watch(self.pid))
             try:
                 status = await self._process.wait()
@@ -222,4 +228,5 @@ async def _start(recipe: Recipe, environ: Mapping[str, str] | None) -> asyncio.s
             stderr=output,
             start_new_session=True,  # Ctrl-C reaches it only through the supervisor
             preexec_fn=prepare,
+            pass_fds=() if recipe.folder is None else (recipe.folder.descriptor,),
         )

@@ -99,6 +99,23 @@ def test_killing_any_child_is_logged_and_restarts_it_and_killing_up_leaves_no_or
 
 
 @pytest.mark.slow
+@pytest.mark.alone
+def test_a_stopped_server_that_a_killed_up_leaves_is_ended_before_the_next_has_one(tmp_path: Path) -> None:
+    with up(tmp_path / "data") as running:
+        until(running.is_cached, 10, "this host in the cache")
+        left = running.pid("nats")
+        os.kill(left, signal.SIGSTOP)
+        running.process.kill()
+        running.process.wait()
+        assert alive(left)
+    with up(tmp_path / "data") as last:
+        assert not alive(left)
+        assert "server.left" in last.log.read_text()
+        until(last.is_fresh, 20, "fresh numbers")
+        assert "corrupt" not in (tmp_path / "data" / "nats" / "server.log").read_text()
+
+
+@pytest.mark.slow
 def test_every_wrong_setting_is_reported_at_once_with_status_2(tmp_path: Path) -> None:
     config = tmp_path / "spazio.toml"
     config.write_text("[model]\ntau_secnods = 3\n[nats]\nport = 'x'\n")

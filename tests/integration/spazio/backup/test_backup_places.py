@@ -25,10 +25,13 @@ from tests.support.mount import mounted, mounting
 SERVING = """
 import asyncio, pathlib, sys
 from spazio.backup import server
+from spazio.service import data_folder
 async def main():
-    async with server.running(pathlib.Path(sys.argv[1]), 1 << 30) as url:
-        print(url, flush=True)
-        await asyncio.sleep(60)
+    folder = pathlib.Path(sys.argv[1])
+    with data_folder.own(folder.parent, 0) as owned:
+        async with server.running(folder, 1 << 30, owned) as url:
+            print(url, flush=True)
+            await asyncio.sleep(60)
 asyncio.run(main())
 """
 

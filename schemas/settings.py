@@ -15,7 +15,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from schemas.sections.bus import Data, Http, Log, Nats, Otlp
+from schemas.sections.bus import Data, Http, Log, Nats, Otlp, without_password
 from schemas.sections.dashboard import Dashboard
 from schemas.sections.estimation import Estimate, ModelSettings, Policy, Smoothing
 from schemas.sections.generator import Replay, Simulated
@@ -273,7 +273,8 @@ def _fault(
         fields |= set(Settings.model_fields) if len(names) == 1 else set()
         return f"{where}: there is no such setting{_hint(names[-1], fields)}"
     secret = names == ("nats", "url")
-    shown = f" (is {_short(repr(value))})" if isinstance(value, str | int | float | bool) and not secret else ""
+    text = repr(without_password(value) if isinstance(value, str) else value)
+    shown = f" (is {_short(text)})" if isinstance(value, str | int | float | bool) and not secret else ""
     return f"{where}: {message.removeprefix('Value error, ')}{shown}"
 
 

@@ -11,6 +11,13 @@ from schemas.sections.section import RELOAD, Bytes, Folder, Port, Seconds, Secti
 from schemas.subject import PARTITIONS, PARTITIONS_MAX
 
 
+def without_password(text: str) -> str:
+    """Return a value without what may be user and password of an address, also of a wrong one in a wrong place."""
+    scheme, mark, rest = text.rpartition("://") if text.count("://") == 1 else ("", "", text)
+    before, _, host = rest.rpartition("@")
+    return f"{scheme}{mark}…@{host}" if before and (mark or ":" in before) else text
+
+
 def _data_home() -> Path:
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share").absolute() / "spazio"
 

@@ -163,6 +163,30 @@ def test_an_address_that_is_none_is_a_fault_that_shows_no_password(url: str) -> 
     assert "geheim" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("https://u:geheim@c:4318", "'https://…@c:4318'"),
+        ("https://geheim@c:4318", "'https://…@c:4318'"),
+        ("https://u:ge/h@geheim#eim@c:4318", "'https://…@c:4318'"),
+        ("u:geheim@c:4318", "'…@c:4318'"),
+        (f"https://u:{'geheim' * 99}@c:4318", "'https://…@c:4318'"),
+        ("https://u:geheim@a,https://u:geheim@c", "'…@c'"),
+        ("nonsense", "'nonsense'"),
+    ],
+)
+def test_a_password_in_a_refused_address_is_not_shown_wherever_it_stands(
+    tmp_path: Path, address: str, shown: str
+) -> None:
+    file = tmp_path / "spazio.toml"
+    file.write_text(f'nats = "{address}"\n[otlp]\nendpoint = "{address}"\n[http]\nport = "{address}"\n')
+    messages = faults(config=file)
+    assert len(messages) == 3
+    for message in messages:
+        assert message.endswith(f"(is {shown})")
+        assert "geheim" not in message
+
+
 @pytest.mark.parametrize("count", [1, 20, 21, 50])
 def test_faults_of_another_process_are_the_same_here(count: int) -> None:
     error = SettingsError([f"fault {number}" for number in range(count)], more=3)

@@ -96,7 +96,8 @@ async def _to_folder(settings: Settings, backup: Reader, force: bool) -> None:
                 async with latest.dial(own) as client:
                     await streams.put(client, own, staged.history)
             staged.settle([_SERVER])
-    clean.tell(f"next: spazio up --data-dir {folder}")
+    config = f" --config {folder / _SETTINGS}" if backup.entries[SETTINGS].bytes else ""
+    clean.tell(f"next: spazio up --data-dir {folder}{config}")
 
 
 def _of_own_server(settings: Settings, url: str) -> Settings:

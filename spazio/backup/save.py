@@ -7,24 +7,23 @@ telemetry stream, is cut when the backup is restored.
 """
 
 import asyncio
-import json
 import re
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from bus import errors, snapshot, stream
 from bus.connection import Connection
 from bus.snapshot import Snapshot
 from schemas import role
-from schemas import settings as all_settings
 from schemas.settings import Settings
 from schemas.subject import Names
 from spazio import INTERRUPTED, count
 from spazio.backup import archive, history
 from spazio.backup.archive import Writer
 from spazio.credentials import authority
-from spazio.service import addresses
+from spazio.service import addresses, reload
 from spazio.terminal import clean, latest
 
 SETTINGS = "settings.toml"
@@ -34,10 +33,6 @@ _ATTEMPTS = 5
 _BUCKET = ("KV_", "OBJ_")
 # In the folder `run`: the key of message ids, with which a retry is recognized, and the containers that were announced.
 _KEPT = ("ids.key", "containers.*.json")
-# What belongs to this machine, or is a secret.
-_LEFT_OUT = {"data_dir", "history_dir", "nats_url", "nats_credentials", "nats_ca", "nats_cert", "nats_key"}
-
-
 _REASONS = (archive.Busy, archive.Unnameable, history.Unsteady)
 
 
@@ -84,7 +79,8 @@ async def _save(settings: Settings, path: Path) -> None:
     if settings.history.dir is None and running.get("history"):
         folder = Path(running["history"]).parent
     # A server of others says nothing of the files that this machine has by default.
-    ours = not settings.nats.url or settings.nats_url == running.get("nats") or "dir" in settings.data.model_fields_set
+    of_up = not settings.nats.url or settings.nats_url == running.get("nats")
+    ours = of_up or "dir" in settings.data.model_fields_set
     has_history = folder.is_dir() and (ours or settings.history.dir is not None)
     async with latest.dial(addresses.located(settings, role.ADMIN)) as client:
         names = await snapshot.names(client, settings.nats.request_timeout_seconds)
@@ -102,7 +98,7 @@ async def _save(settings: Settings, path: Path) -> None:
             )
             if ours:
                 _add_files(writer, settings.data.dir)
-            writer.add_bytes(SETTINGS, _settings(settings).encode())
+            writer.add_bytes(SETTINGS, _settings(settings, running if of_up else {}).encode())
             taken = [await _add_stream(writer, client, name, settings) for name in wanted]
             about = {
                 "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -164,19 +160,20 @@ def _add_files(writer: Writer, data: Path) -> None:
             writer.add_path(path.relative_to(data).as_posix(), path)
 
 
-def _settings(settings: Settings) -> str:
-    """Return the settings other than the defaults as TOML, without those of this machine."""
-    lines: list[str] = []
-    environ = all_settings.environment(settings)
-    for section, field, _ in sorted(all_settings.options(), key=lambda option: option[0]):
-        flat = all_settings.option_name(section, field)
-        value = environ.get(all_settings.ENV + flat.upper())
-        if value is None or flat in _LEFT_OUT:
-            continue
-        if section and f"[{section}]" not in lines:
-            lines.append(f"[{section}]")
-        lines.append(f"{field} = {json.dumps(value, ensure_ascii=False)}")
-    return "".join(f"{line}\n" for line in lines)
+def _settings(settings: Settings, running: dict[str, Any]) -> str:
+    """Return the settings of the services, as TOML without those of this machine.
+
+    Args:
+        settings: Settings of this command.
+        running: What addresses.json has of the `up` whose server it is; empty: there is none.
+    """
+    pids = running.get("pids")
+    pid = pids.get("up") if isinstance(pids, dict) else None
+    of_up = reload.of_up(settings.data.dir / RUN, pid) if addresses.is_alive(pid) else None
+    if of_up is not None:
+        return of_up
+    clean.tell("settings: those of this command, since no `spazio up` here has noted its own")
+    return reload.portable(settings)
 
 
 def _version() -> str:

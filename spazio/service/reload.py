@@ -9,7 +9,9 @@ import logging
 import os
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any, get_args
 
 from prometheus_client import Counter
 
@@ -23,6 +25,10 @@ from spazio import option
 log = logging.getLogger(__name__)
 
 FILE = "settings.toml"
+_UP_FILE = "up.toml"  # beside it: all settings of `up` that a backup takes
+# What belongs to one machine or process, beside files, addresses and ports.
+_OWN = {"sample_node", "kube_context", "process_replica"}
+_ADDRESSES = {"host", "port", "url", "endpoint"}
 
 RELOADS = Counter("spazio_settings_reloads_total", "times that settings were read again", ["outcome"])
 
@@ -74,6 +80,8 @@ def _has_terminal() -> bool:
 def write(settings: Settings, folder: Path) -> Path:
     """Write the settings that may change to a file for child services; return its path.
 
+    Another file beside it has all settings that are not of this machine, as a backup takes them.
+
     Raises:
         OSError: The folder cannot be written.
     """
@@ -86,7 +94,42 @@ def write(settings: Settings, folder: Path) -> Path:
             tables.setdefault(section, [f"[{section}]"]).append(f"{field} = {text}")
     path = folder / FILE
     private_file.replace(path, "".join(f"{line}\n" for lines in tables.values() for line in lines))
+    if settings.log.level == "warning":  # what `up` takes if none is given
+        settings = settings.model_copy(update={"log": settings.log.model_copy(update={"level": None})})
+    private_file.replace(folder / _UP_FILE, f"{_signature(os.getpid())}\n{portable(settings)}")
     return path
+
+
+def of_up(folder: Path, pid: object) -> str | None:
+    """Return the settings that an `up` with this pid has written, as `portable` does; None: it has not."""
+    with suppress(OSError, ValueError):
+        first, _, rest = (folder / _UP_FILE).read_text(encoding="utf-8").partition("\n")
+        if first == _signature(pid):
+            return rest
+    return None
+
+
+def _signature(pid: object) -> str:
+    return f"# process {pid}"
+
+
+def portable(settings: Settings) -> str:
+    """Return the settings other than the defaults as TOML, without files, addresses and names of this machine."""
+    lines: list[str] = []
+    environ = all_settings.environment(settings)
+    for section, field, info in sorted(all_settings.options(), key=lambda option: option[0]):
+        flat = all_settings.option_name(section, field)
+        value = environ.get(ENV + flat.upper())
+        if value is None or flat in _OWN or field.rpartition("_")[2] in _ADDRESSES or _has_path(info.annotation):
+            continue
+        if section and f"[{section}]" not in lines:
+            lines.append(f"[{section}]")
+        lines.append(f"{field} = {json.dumps(value, ensure_ascii=False)}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _has_path(kind: Any) -> bool:
+    return kind is Path or any(map(_has_path, get_args(kind)))
 
 
 def fixed(settings: Settings, path: Path) -> dict[str, str]:

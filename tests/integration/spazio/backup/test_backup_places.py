@@ -14,9 +14,12 @@ from urllib.parse import urlsplit
 import pytest
 from nats.aio.client import Client
 
+from bus import stream
+from schemas import settings as all_settings
 from schemas.settings import Settings
 from sinks.history import layout, service, view
 from spazio.backup import restore, streams
+from spazio.service import addresses, reload
 from tests.e2e.pipeline import until
 from tests.integration.spazio.backup import test_backup
 from tests.integration.spazio.backup.test_backup import feed, names, of_another_folder, rows, samples, spazio
@@ -142,6 +145,30 @@ async def test_a_disk_that_is_full_at_the_end_of_a_restore_leaves_every_part_of_
     assert (other.data.dir / "nats" / "jetstream").is_dir()
     assert (other.data.dir / "restored-settings.toml").exists()
     assert not [path for path in other.data.dir.rglob("before") if ".before-" not in str(path)]
+
+
+@pytest.mark.slow
+async def test_a_backup_has_the_settings_of_the_running_up_and_a_restore_names_them(
+    client: Client, quick: Settings, tmp_path: Path
+) -> None:
+    await stream.ensure(client, quick)
+    other, made = of_another_folder(quick, tmp_path / "other"), dict[str, str]()
+    for name, pid in (("ended", 0), ("running", os.getpid())):
+        kept = quick.model_copy(update={"policy": quick.policy.model_copy(update={"slowdown": 3.0})})
+        reload.write(kept, quick.data.dir / "run")
+        addresses.write(quick.data.dir, {"nats": quick.nats_url, "pids": {"up": pid}})
+        answer = await asyncio.to_thread(spazio, quick, "backup", str(tmp_path / name))
+        assert answer.returncode == 0, answer.stderr
+        assert ("settings: those of this command" in answer.stdout) == (name == "ended")
+        with tarfile.open(tmp_path / name) as archive:
+            content = archive.extractfile("settings.toml")
+            assert content is not None
+            made[name] = content.read().decode()
+    assert ["slowdown" in made[name] for name in ("ended", "running")] == [False, True]
+    answer = await asyncio.to_thread(spazio, other, "restore", str(tmp_path / "running"))
+    file = other.data.dir / "restored-settings.toml"
+    assert f"next: spazio up --data-dir {other.data.dir} --config {file}" in answer.stdout
+    assert all_settings.load(config=file, environ={}).slowdown == 3
 
 
 @pytest.mark.slow

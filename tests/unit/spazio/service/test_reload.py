@@ -1,6 +1,7 @@
 """Settings that change while services run: which may, and what becomes of the others and of bad ones."""
 
 import logging
+import os
 import signal
 from pathlib import Path
 
@@ -77,6 +78,30 @@ def test_what_may_change_goes_through_a_file_and_the_rest_through_the_environmen
     reload.write(loaded(), tmp_path / "run")
     changed = settings.load(environ=environ)
     assert {flat for flat in FIELDS if value(changed, flat) != value(wanted, flat)} == CHANGEABLE
+
+
+def test_what_a_backup_takes_has_neither_files_nor_addresses_nor_names_of_this_machine(tmp_path: Path) -> None:
+    wanted = loaded(**{flat: text_of(flat) for flat in OTHER})
+    file = tmp_path / "portable.toml"
+    file.write_text(reload.portable(wanted))
+    taken = settings.load(config=file, environ={})
+    left = {flat for flat in FIELDS if value(taken, flat) != value(wanted, flat)}
+    own = {flat for flat, other in OTHER.items() if any(isinstance(each, Path) for each in (other, *_parts(other)))}
+    own |= {f"{section}_port" for section in ("nats", "http", "extender", "output_external", "dashboard")}
+    own |= {f"{section}_host" for section in ("http", "extender", "output_external", "dashboard")}
+    own |= {"nats_url", "otlp_endpoint", "sample_node", "kube_context", "process_replica"}
+    assert left == own & FIELDS.keys()
+
+
+def _parts(other: object) -> tuple[object, ...]:
+    return other if isinstance(other, tuple) else ()
+
+
+def test_the_settings_of_an_up_are_those_of_the_process_that_wrote_them(tmp_path: Path) -> None:
+    reload.write(loaded(policy_slowdown="3", log_level="warning", http_port="9"), tmp_path)
+    assert reload.of_up(tmp_path, os.getpid()) == '[policy]\nslowdown = "3.0"\n'
+    assert reload.of_up(tmp_path, os.getpid() + 1) is None
+    assert reload.of_up(tmp_path / "none", os.getpid()) is None
 
 
 def test_settings_are_read_again_from_the_options_and_the_file_of_the_start(

@@ -202,12 +202,19 @@ async def probe(settings: Settings, name: str) -> AsyncIterator[Client]:
     """Hold a connection without reconnecting, to inspect a server that may refuse it.
 
     Raises:
-        BusError: The server refuses the connection; also OSError: no server answers.
-        Refused: A file of the connection cannot be used.
+        BusError: The server ends the connection; also OSError: no server answers.
+        Refused: The server does not accept the user, or a file of the connection cannot be used.
     """
-    client, _, access = _client(settings)
+    client, own, access = _client(settings)
     try:
-        await client.connect(settings.nats_url, name=name, allow_reconnect=False, error_cb=_quiet, **access)
+        try:
+            await client.connect(settings.nats_url, name=name, allow_reconnect=False, error_cb=_quiet, **access)
+        except nats.errors.Error as error:
+            if isinstance(error, NoTls):
+                raise Refused(f"{settings.nats_shown}: {error}") from error
+            if refusal.refuses(error):
+                raise Refused(refusal.sentence(own, settings.nats_shown, error)) from error
+            raise
         yield client
     finally:
         await client.close()

@@ -154,7 +154,7 @@ def streams(settings: Settings) -> Finding:
     try:
         missing = asyncio.run(_missing(settings))
     except connection.Unacceptable as error:
-        return Finding("streams", False, str(error), cost, "see above")
+        return Finding("streams", False, str(error), cost, "do what that says")
     except (errors.BusError, TimeoutError, OSError) as error:
         remedy = "start it with JetStream (-js), and let this user publish to $JS.API.>"
         return Finding("streams", False, f"the server does not answer: {str(error) or repr(error)}", cost, remedy)
@@ -173,6 +173,8 @@ def names(settings: Settings) -> Finding:
     cost, remedy = "the refused nodes are not estimated", "stop who invents names, or raise process nodes_max"
     try:
         refused = asyncio.run(_refused(settings))
+    except connection.Unacceptable:
+        return Finding("names", None, host.UNCONNECTED, cost, host.SEE_STREAMS)
     except (errors.BusError, TimeoutError, OSError, ValueError, LookupError):
         return Finding("names", None, "not checked: there is no server", cost, "start one with `spazio up`")
     if refused:

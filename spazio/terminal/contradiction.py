@@ -2,10 +2,10 @@
 
 import asyncio
 
-from bus import errors
+from bus import connection, errors
 from schemas.messages.estimate import Availability
 from schemas.settings import Settings
-from spazio.service.host import Finding
+from spazio.service.host import SEE_STREAMS, UNCONNECTED, Finding
 from spazio.terminal import latest
 
 _NAME = "nodes"
@@ -17,8 +17,11 @@ def check(settings: Settings, seconds: float) -> Finding:
     cost = "one host's numbers hide the other's, and what is contradicted counts little in the cluster's means"
     try:
         rows = asyncio.run(_rows(settings, seconds))
-    except (latest.Unreachable, errors.BusError, TimeoutError, OSError):
-        return Finding(_NAME, None, "not checked: there is no pipeline", "nodes are not compared", "start `spazio up`")
+    except (latest.Unreachable, errors.BusError, TimeoutError, OSError) as error:
+        cost = "nodes are not compared"
+        if isinstance(error.__cause__, connection.Unacceptable):
+            return Finding(_NAME, None, UNCONNECTED, cost, SEE_STREAMS)
+        return Finding(_NAME, None, "not checked: there is no pipeline", cost, "start `spazio up`")
     shared = [row.node for row in rows if row.blocks is not None and row.blocks.shared]
     outvoted = [f"{row.node} ({', '.join(row.outvoted)})" for row in rows if row.outvoted]
     contradictions = [

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 
 from bus import connection, errors
 from bus.accounting import retention
 from bus.accounting.retention import Retention
 from schemas.settings import Settings
-from spazio.service.host import Finding
+from spazio.service.host import SEE_STREAMS, UNCONNECTED, Finding
 
 NAME = "retention"
 
@@ -19,9 +20,12 @@ def check(settings: Settings, seconds: float) -> Finding:
         settings: All settings.
         seconds: Time limit.
     """
-    streams = _asked(settings, seconds)
+    cost = "unknown for how long processors and the history may be away"
+    try:
+        streams = _asked(settings, seconds)
+    except connection.Unacceptable:
+        return Finding(NAME, None, UNCONNECTED, cost, SEE_STREAMS)
     if streams is None:
-        cost = "unknown for how long processors and the history may be away"
         return Finding(NAME, None, "not checked: no server answers", cost, "start one with `spazio up`")
     if not streams:
         return Finding(NAME, True, "not known yet: the streams hold a few seconds of messages")
@@ -31,13 +35,19 @@ def check(settings: Settings, seconds: float) -> Finding:
 
 def warning(settings: Settings, seconds: float) -> str:
     """Return a sentence if the streams hold messages for a shorter time than they should; else an empty text."""
-    streams = _asked(settings, seconds) or []
+    streams: list[Retention] = []
+    with suppress(connection.Unacceptable):
+        streams = _asked(settings, seconds) or []
     short = [stream for stream in streams if stream.seconds < stream.wanted_seconds]
     return f"{'; '.join(map(_sentence, short))}: {_remedy(short)}." if short else ""
 
 
 def _asked(settings: Settings, seconds: float) -> list[Retention] | None:
-    """Return what the streams hold; None: no server answers."""
+    """Return what the streams hold; None: no server answers.
+
+    Raises:
+        Unacceptable: There can be no connection to it.
+    """
     try:
         return asyncio.run(_read(settings, seconds))
     except (errors.BusError, TimeoutError, OSError, ValueError, LookupError):

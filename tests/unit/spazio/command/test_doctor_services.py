@@ -18,8 +18,10 @@ from bus.publishing import dead
 from schemas import settings as all_settings
 from schemas.settings import Settings
 from schemas.subject import Names
+from spazio.command import doctor
 from spazio.service import addresses
-from spazio.terminal import letters, readiness, retention
+from spazio.terminal import contradiction, letters, readiness, retention
+from tests.support.server.secured import secured
 
 
 def given(folder: Path, **flags: str) -> Settings:
@@ -144,3 +146,27 @@ def test_an_answer_that_makes_no_sense_is_a_problem_and_no_crash(tmp_path: Path,
         finding = readiness.check(given(tmp_path), 1)
     assert finding.ok is False
     assert "cannot be read" in finding.detail
+
+
+@pytest.mark.parametrize(
+    ("credentials", "reason"), [("", "wants a credential"), ("/nonexistent.creds", "/nonexistent.creds does not exist")]
+)
+def test_a_server_that_wants_another_credential_is_named_once_and_what_asks_it_refers_to_that(
+    tmp_path: Path, credentials: str, reason: str
+) -> None:
+    with secured(tmp_path) as running:
+        flags = {"nats_url": running.url, "nats_credentials": credentials}
+        settings = given(tmp_path / "none", **{name: value for name, value in flags.items() if value})
+        finding = doctor.streams(settings)
+        assert finding.ok is False
+        assert reason in finding.detail
+        assert "JetStream" not in finding.remedy
+        for finding in (
+            doctor.names(settings),
+            retention.check(settings, 1),
+            letters.check(settings, 1),
+            contradiction.check(settings, 1),
+        ):
+            assert (finding.ok, finding.detail) == (None, "not checked: the connection is refused")
+            assert (bool(finding.cost), finding.remedy) == (True, "see streams")
+        assert not retention.warning(settings, 1)

@@ -35,7 +35,7 @@ SERVER = "server.conf"
 LEAF = "leaf.conf"
 _PUBLIC = "# Who may do what: include this in the configuration of {}. It holds no secret.\n"
 READER = "reader.creds"  # only where `spazio up` runs: for other programs of its user
-_ISSUED = "issued.json"
+ISSUED = "issued.json"
 # What was issued until this second is refused: everything of a key, also if the clock was ahead.
 _FOR_EVER = 1 << 40
 _KEYS = {"operator": claims.OPERATOR} | dict.fromkeys(
@@ -212,7 +212,7 @@ class Authority:
         named = f"SPAZIO_NODES_ACCOUNT: {self._keys['nodes'].public}\n"
         self._write(self._folder / LEAF, _PUBLIC.format("a leaf server") + named + self._trusted("leaf", "system"))
         issued = {"users": self._users, "revoked": self._revoked, "accounts": self._accounts}
-        self._write(self._folder / _ISSUED, json.dumps(issued, indent=1) + "\n")
+        self._write(self._folder / ISSUED, json.dumps(issued, indent=1) + "\n")
 
     def _trusted(self, *accounts: str) -> str:
         signed = {str(claims.read(self._accounts[name])["sub"]): self._accounts[name] for name in accounts}
@@ -264,7 +264,7 @@ class Authority:
             raise Unusable(f"{file} {error}; put the right one back from a backup, or use another folder") from error
 
     def _read_issued(self) -> tuple[dict[str, list[str]], dict[str, str], dict[str, int]]:
-        file = self._folder / _ISSUED
+        file = self._folder / ISSUED
         try:
             issued = json.loads(file.read_text())
             return issued["users"], issued["accounts"], issued["revoked"]

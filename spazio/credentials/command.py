@@ -87,6 +87,8 @@ def issue(folder: Path, bus: Names, wanted: Wanted) -> Iterable[str]:
         raise ValueError(f"{folder} is a data folder with credentials of its own; name {inner}, or another folder")
     if wanted.region and not (wanted.nodes and is_node_name(wanted.region)):
         raise ValueError(f"--region {wanted.region}: name the region, and its nodes with --nodes FILE")
+    if (wanted.revoke or wanted.rotate or wanted.retire) and not (folder / authority.ISSUED).exists():
+        raise ValueError(f"{folder} has issued nothing: name the folder of your credentials with --out")
     server = folder / authority.SERVER
     before = server.read_text(errors="replace") if server.exists() else ""
     with authority.opened(folder, bus) as own:

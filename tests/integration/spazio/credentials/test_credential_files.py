@@ -101,6 +101,18 @@ def test_a_name_that_was_never_issued_keeps_every_credential_from_being_revoked(
     assert key in issued(tmp_path)["revoked"]
 
 
+@pytest.mark.parametrize(
+    "wanted", [command.Wanted(revoke=["n1"]), command.Wanted(rotate=True), command.Wanted(["n1"], retire=True)]
+)
+def test_a_folder_that_has_issued_nothing_gets_no_authority_where_something_is_to_end(
+    tmp_path: Path, wanted: command.Wanted
+) -> None:
+    for folder in (tmp_path, tmp_path / "typo"):
+        with pytest.raises(ValueError, match="has issued nothing: name the folder"):
+            command.issue(folder, NAMES, wanted)
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_an_earlier_version_revoked_until_then_is_revoked_for_ever(tmp_path: Path) -> None:
     command.issue(tmp_path, NAMES, command.Wanted(["n1"]))
     (key,) = issued(tmp_path)["users"]["node:n1"]

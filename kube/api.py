@@ -6,6 +6,7 @@ expired version twice, and waits for ever on a connection that has died.
 """
 
 import asyncio
+import hashlib
 import json
 import logging
 import os
@@ -88,6 +89,19 @@ async def address(settings: Kube) -> str:
         SettingsError: The kubeconfig or the service account cannot be used.
     """
     return str((await configuration(settings)).host)
+
+
+async def cluster(settings: Kube) -> str:
+    """Return what tells a cluster from another that is at the same address: that, and a digest of its authority.
+
+    Raises:
+        SettingsError: The kubeconfig or the service account cannot be used.
+    """
+    loaded = await configuration(settings)
+    if not loaded.ssl_ca_cert:
+        return str(loaded.host)
+    authority = await asyncio.to_thread(Path(loaded.ssl_ca_cert).read_bytes)
+    return f"{loaded.host} {hashlib.blake2b(authority.strip(), digest_size=8).hexdigest()}"
 
 
 class Api:

@@ -5,6 +5,10 @@ breaks or falls silent is taken up again behind the last version heard. Only whe
 version (410 Gone, as an answer or as an event in the stream) does a new list begin; the caller finds what is gone
 by what the list lacks. Bookmarks move the version on while nothing happens.
 
+A server whose storage was restored from a backup has not reached our version: it takes the watch, and says nothing of
+what happens until then. So the version is compared with the server's at the start, and after each watch that broke or
+heard nothing.
+
 Nothing is read ahead of the caller: a slow one holds back the server.
 """
 
@@ -92,6 +96,7 @@ class Follower:
         self._sleep = sleep
         self._failures = 0
         self._refusals = 0  # failures that are not for lack of a server
+        self._doubtful = True  # whether the server has reached our version
         self._last = ""
         self._reported: answer.Trouble | None = None
 
@@ -166,10 +171,25 @@ class Follower:
             if not rest:
                 break
             query["continue"] = rest
+        self._doubtful = False
         yield News("listed", version, {})
+
+    async def _confirm(self, version: int) -> None:
+        """Ask how far the server is; raises Gone where that is before our version, so that no watch hears the rest."""
+        async with self._api.get(self._resource, {"limit": "1"}, silence_seconds=_LIST_SECONDS) as response:
+            page = _parsed(await response.read(), "list", self._resource)
+        try:
+            reached = int(page["metadata"]["resourceVersion"])
+        except _MISSHAPEN as error:
+            raise answer.Trouble(f"list {self._resource}: the answer is no list: {error!r}") from error
+        if reached < version:
+            raise answer.Gone(f"list {self._resource}: the server went back from {version} to {reached}")
+        self._doubtful = False
 
     async def _watch(self, version: int) -> AsyncGenerator[News, None]:
         """Yield events until the server ends the watch."""
+        if self._doubtful:
+            await self._confirm(version)
         loop = asyncio.get_running_loop()
         seconds, began, heard = self._settings.watch_seconds, loop.time(), False
         query = {
@@ -179,7 +199,7 @@ class Follower:
             "timeoutSeconds": str(max(1, round(seconds))),
         }
         silence = min(_SILENCE_SECONDS, seconds + min(seconds, _GRACE_SECONDS))
-        opened = 0.0
+        opened, self._doubtful = 0.0, True
         try:
             async with self._api.get(self._resource, query, silence_seconds=silence) as response:
                 opened = loop.time()
@@ -196,6 +216,7 @@ class Follower:
             raise
         if not heard and loop.time() - began < min(_BRIEF_SECONDS, seconds / 2):
             raise answer.Trouble(f"watch {self._resource}: the server ends the watch at once")
+        self._doubtful = not heard
         self._well()
 
     async def _events(self, response: aiohttp.ClientResponse, version: int) -> AsyncGenerator[News, None]:

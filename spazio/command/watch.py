@@ -57,15 +57,15 @@ def run(settings: Settings) -> int:
     Raises:
         SettingsError: No API server is configured, or its settings cannot be used.
     """
-    server = asyncio.run(api.address(settings.kube))
-    return service.run("watch", settings, lambda context: keep(context, server))
+    cluster = asyncio.run(api.cluster(settings.kube))
+    return service.run("watch", settings, lambda context: keep(context, cluster))
 
 
-async def keep(context: Context, server: str) -> None:
+async def keep(context: Context, cluster: str) -> None:
     """Publish until cancelled; begin with what the server has whenever it came back with less than it had."""
     while True:
         try:
-            await Watch(context, server).run()
+            await Watch(context, cluster).run()
         except* StorageLost as lost:
             log.warning("watch.storage_lost", extra={"reason": str(lost.exceptions[0])})
 
@@ -73,18 +73,18 @@ async def keep(context: Context, server: str) -> None:
 class Watch:
     """Publishes the ledgers of nodes and pods."""
 
-    def __init__(self, context: Context, server: str) -> None:
+    def __init__(self, context: Context, cluster: str) -> None:
         """Start with empty ledgers.
 
         Args:
             context: Connection, settings and health of the service.
-            server: Address of the API server.
+            cluster: What tells the cluster from others.
         """
         settings = context.settings
         self._settings, self._health = settings, context.health
         self._names, timeout = Names(settings.prefix), settings.nats.request_timeout_seconds
         self._nodes, self._pods = ledger.nodes(settings.kube.price_label), ledger.pods()
-        self._memory = Memory(context.client, settings, server, self._nodes, self._pods)
+        self._memory = Memory(context.client, settings, cluster, self._nodes, self._pods)
         self._outbox = Outbox(
             context.client,
             context.health,

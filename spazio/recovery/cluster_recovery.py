@@ -46,7 +46,7 @@ class Memory:
         self,
         client: Client,
         settings: Settings,
-        server: str,
+        cluster: str,
         nodes: Ledger[NodeFacts],
         pods: Ledger[PodFacts],
     ) -> None:
@@ -55,13 +55,13 @@ class Memory:
         Args:
             client: Connection.
             settings: Prefix, time limits, and the settings that facts depend on.
-            server: Address of the API server; object versions of another one have no meaning.
+            cluster: What tells the cluster from others; object versions of another one have no meaning.
             nodes: Ledger of nodes.
             pods: Ledger of pods.
         """
         self._client, self._timeout = client, settings.nats.request_timeout_seconds
         self._names, self._nodes, self._pods = Names(settings.prefix), nodes, pods
-        self._origin = {"server": server, "form": ledger.FORM, "price_label": settings.kube.price_label}
+        self._origin = {"server": cluster, "form": ledger.FORM, "price_label": settings.kube.price_label}
         self._store = Store(client, self._names.checkpoints, timeout_seconds=self._timeout)
         self._stream = ""
 

@@ -75,12 +75,16 @@ def lines(*parts: bytes, then: str = "end", after_seconds: float = 0) -> Answer:
 class ApiServer:
     """Answers each list and watch with the next answer of its script; beyond it a list is empty and a watch silent.
 
+    A list with a limit of 1 asks for the version alone; no script answers it.
+
     Attributes:
-        asked: Every request so far: resource, `list` or `watch`, its parameters, its token.
+        reached: The version that the server has reached.
+        asked: Every other request so far: resource, `list` or `watch`, its parameters, its token.
     """
 
     def __init__(self) -> None:
         self.url = ""
+        self.reached = 1 << 40
         self.asked: list[tuple[str, str, dict[str, str], str]] = []
         self._script: dict[tuple[str, str], deque[Answer]] = defaultdict(deque)
 
@@ -97,6 +101,8 @@ class ApiServer:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         resource, verb = request.match_info["resource"], "watch" if "watch" in request.query else "list"
         token = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        if dict(request.query) == {"limit": "1"}:
+            return await page(self.reached)(request)
         self.asked.append((resource, verb, dict(request.query), token))
         script = self._script[resource, verb]
         answer = script.popleft() if script else lines(then="hold") if verb == "watch" else page(1)

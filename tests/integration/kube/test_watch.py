@@ -56,14 +56,14 @@ def published(news: list[News]) -> list[tuple[str, int]]:
 async def test_pages_are_one_list_and_the_watch_goes_on_behind_it(server: ApiServer, tmp_path: Path) -> None:
     server.script("pods", "list", page(10, pod("a", 3), rest="next"), page(10, pod("b", 4)))
     server.script("pods", "watch", lines(added("c", 11) + BOOKMARK), lines(added("d", 71)))
-    heard = await Follow(server, tmp_path, page=1).hear(7)
+    heard = await Follow(server, tmp_path, page=2).hear(7)
     assert published(heard) == [
         ("listing", 0), ("present", 10), ("present", 10), ("listed", 10), ("changed", 11), ("reached", 70),
         ("changed", 71),
     ]  # fmt: skip
     assert [query for _, verb, query, _ in server.asked if verb == "list"] == [
-        {"limit": "1"},
-        {"limit": "1", "continue": "next"},
+        {"limit": "2"},
+        {"limit": "2", "continue": "next"},
     ]
     assert server.versions() == ["10", "70"]
     assert server.asked[2][2]["allowWatchBookmarks"] == "true"
@@ -91,7 +91,7 @@ async def test_versions_that_are_always_gone_are_asked_for_ever_more_slowly(serv
 async def test_a_list_whose_rest_expires_twice_is_read_in_one_piece(server: ApiServer, tmp_path: Path) -> None:
     half = page(10, pod("a", 3), rest="next")
     server.script("pods", "list", half, refusal(410), half, refusal(410), page(12, pod("a", 3), pod("b", 4)))
-    heard = await Follow(server, tmp_path, page=1).hear(8)
+    heard = await Follow(server, tmp_path, page=2).hear(8)
     assert published(heard)[-4:] == [("listing", 0), ("present", 12), ("present", 12), ("listed", 12)]
     assert server.asked[-1][2] == {}
 
@@ -206,6 +206,32 @@ async def test_a_server_that_went_back_in_time_is_listed_again(server: ApiServer
     server.script("pods", "watch", lines(added("a", 7)))
     server.script("pods", "list", page(8))
     assert published(await Follow(server, tmp_path).hear(2, version=50)) == [("listing", 0), ("listed", 8)]
+
+
+async def test_a_server_that_has_not_reached_our_version_is_listed_instead_of_watched(
+    server: ApiServer, tmp_path: Path
+) -> None:
+    server.reached = 49
+    server.script("pods", "list", page(49, pod("a", 40)))
+    following = Follow(server, tmp_path)
+    assert published(await following.hear(3, version=50)) == [("listing", 0), ("present", 49), ("listed", 49)]
+    assert server.versions() == []
+    assert following.pauses == []
+
+
+@pytest.mark.parametrize("then", ["hold", "cut", "end"])
+async def test_a_server_that_went_back_while_a_watch_heard_nothing_is_listed_again(
+    server: ApiServer, tmp_path: Path, then: str
+) -> None:
+    async def restored(request: Any) -> Any:
+        server.reached = 49
+        return await lines(then=then)(request)
+
+    server.script("pods", "watch", restored)
+    server.script("pods", "list", page(49))
+    heard = await Follow(server, tmp_path, watch_seconds=0.1).hear(2, version=50)
+    assert published(heard) == [("listing", 0), ("listed", 49)]
+    assert server.versions() == ["50"]
 
 
 async def test_credentials_are_read_again_when_the_server_does_not_accept_them(

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from kube import answer, apply
-from kube.api import Api
+from kube.api import Api, cluster
 from schemas.sections.measurement import Kube
 from tests.integration.kube.api_server import kubeconfig
 from tests.support.extender.asking import make_keys
@@ -127,6 +127,19 @@ async def test_an_authority_of_the_server_that_was_replaced_is_read_again(tmp_pa
         kubeconfig(path, server.url, "t", tmp_path / "ca.pem")
         assert await api.send("GET", "/api/v1/nodes/n1") == {}
         await api.close()
+
+
+async def test_another_cluster_at_the_same_address_is_told_by_its_authority(tmp_path: Path) -> None:
+    make_keys(tmp_path)
+
+    async def identity(authority: str) -> str:
+        path = tmp_path / authority if authority else None
+        return await cluster(Kube(config=kubeconfig(tmp_path / "kubeconfig", "https://10.96.0.1:443", "t", path)))
+
+    first, second, none = [await identity(name) for name in ("ca.pem", "stranger.pem", "")]
+    assert len({first, second, none}) == 3
+    assert {each.partition(" ")[0] for each in (first, second, none)} == {"https://10.96.0.1:443"}
+    assert await identity("ca.pem") == first
 
 
 @pytest.mark.parametrize("how", ["send", "get"])

@@ -130,3 +130,18 @@ async def test_a_list_whose_rest_has_expired_begins_again(plane: ControlPlane, k
     await client.close()
     assert (listings, len(present)) == (3, 90)
     assert messages == []
+
+
+async def test_a_server_that_is_behind_the_checkpoint_is_listed_again(plane: ControlPlane, kubectl: Kubectl) -> None:
+    await kubectl.node("n1")
+    reached = int((await kubectl.call("GET", "/api/v1/nodes"))["metadata"]["resourceVersion"])
+    client, messages = api.Api(Kube(config=plane.kubeconfig())), list[str | None]()
+    heard = []
+    async with aclosing(follow.Follower(client, "nodes", Kube(), messages.append).news(reached + 1000)) as news:
+        async for each in news:
+            heard.append((each.what, each.object.get("metadata", {}).get("name")))
+            if each.what == "listed":
+                break
+    await client.close()
+    assert heard == [("listing", None), ("present", "n1"), ("listed", None)]
+    assert messages == []

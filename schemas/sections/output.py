@@ -130,8 +130,8 @@ class Output(Section):
     full_lease: Annotated[str, AfterValidator(_lease)] = Field(
         "spazio/spazio-full",
         description="Namespace and name, joined by a slash, of the Lease whose holder alone writes Mid-tier resources, "
-        "taints and the annotations of `output.keep`. Once it has expired, another process takes over what a dead one "
-        "left: it keeps it current, or removes it.",
+        "floors, taints and the annotations of `output.keep`. Once it has expired, another process takes over what a "
+        "dead one left: it keeps it current, or removes it.",
     )
     full_lease_seconds: Seconds = Field(
         15,

@@ -5,23 +5,24 @@ exceeds maxReplicas. The sink raises a floor at once and lowers it after forecas
 the owner's value when forecasts are low or too old, when the owner opts out, and when the sink ends. Forecasts without
 a rise ask for nothing, because the autoscaler scales down by itself. How many pods a forecast takes follows from the
 autoscaler's own targets (`target`).
+
+Only the holder of the Lease writes: another process would take the floors that it does not raise itself for leftovers.
+What a killed one left is taken over by the next holder.
 """
 
 import asyncio
 import functools
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from prometheus_client import Gauge
 
 from kube import answer, apply
-from kube.api import Api
-from schemas.sections.output import Output
 from sinks.kubernetes import autoscaler, target
 from sinks.kubernetes.autoscaler import RESOURCE, Order, Scaler
-from sinks.kubernetes.latest import Latest
 from sinks.kubernetes.objects import Objects
+from sinks.kubernetes.writing.access import Access
 from sinks.kubernetes.writing.writer import Write, Writer
 
 log = logging.getLogger(__name__)
@@ -37,29 +38,28 @@ YIELDED = Gauge("spazio_kube_floors_yielded", "autoscalers whose minReplicas som
 class Floor:
     """Keeps the floors of all autoscalers that opt in."""
 
-    def __init__(
-        self, api: Api, scalers: Objects[Scaler], latest: Latest, output: Output, clock: Callable[[], float]
-    ) -> None:
-        """Create the part; it writes nothing before `refresh`.
-
-        Args:
-            api: The API server.
-            scalers: The autoscalers.
-            latest: The newest messages.
-            output: Settings.
-            clock: Seconds since the epoch.
-        """
-        self._api, self._scalers, self._latest, self._output, self._clock = api, scalers, latest, output, clock
-        self._marks = autoscaler.marks(output.floor_annotation)
+    def __init__(self, access: Access, scalers: Objects[Scaler]) -> None:
+        """Create the part; it writes nothing before `refresh`."""
+        self._api, self._scalers, self._latest = access.api, scalers, access.latest
+        self._output, self._lease, self._clock = access.output, access.lease, access.clock
+        self._marks = autoscaler.marks(access.output.floor_annotation)
         self._asked: dict[str, list[tuple[float, int]]] = {}
 
+    @property
+    def needed(self) -> bool:
+        """Whether an autoscaler has opted in, or has what must be restored."""
+        floor = self._output.floor
+        return any((floor and scaler.wanted) or scaler.marked or scaler.managed for _, scaler in self._scalers)
+
     async def refresh(self, writer: Writer) -> bool:
-        """Write due changes; returns False while the state is not loaded completely.
+        """Write due changes; returns False while the state is not loaded completely, or another process may write.
 
         Args:
             writer: Sends the writes.
         """
         if not self._scalers.whole or not self._latest.current.is_set():
+            return False
+        if self.needed and not await self._lease.acquire():
             return False
         await writer.write(
             self._due(self._clock()), done=lambda _, thing: self._scalers.put(thing), gone=self._scalers.drop
@@ -70,8 +70,8 @@ class Floor:
         return True
 
     async def end(self) -> None:
-        """Restore every raised floor, from the current state of the API server."""
-        if not (self._output.floor or any(scaler.marked or scaler.managed for _, scaler in self._scalers)):
+        """Restore every raised floor, from the current state of the API server, if this process holds the Lease."""
+        if not (self._lease.held and self.needed):
             return
         room = asyncio.Semaphore(_AT_ONCE)
 
@@ -135,6 +135,8 @@ class Floor:
 
     async def _carry_out(self, scaler: Scaler, order: Order) -> dict[str, Any]:
         """Write an order; a change of the autoscaler by others is not overwritten."""
+        if not self._lease.held:
+            raise answer.Conflict("the Lease has expired")
         path = _path(scaler)
         metadata: dict[str, Any] = {"resourceVersion": scaler.version}
         if order.release:

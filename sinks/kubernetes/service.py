@@ -84,9 +84,8 @@ class _Sink:
         self._metrics = Objects(metric.RESOURCE, metric.read)
         self._scalers = Objects(autoscaler.RESOURCE, autoscaler.reader(output.floor_annotation))
         self._lease = Holder(Lease(self._api, output.full_lease, output.full_lease_seconds), health)
-        self._floor = Floor(self._api, self._scalers, latest, output, clock)
         access = Access(self._api, self._nodes, latest, output, self._lease, clock)
-        self._full, self._mid = Full(access), Mid(access)
+        self._floor, self._full, self._mid = Floor(access, self._scalers), Full(access), Mid(access)
         self._metric = Metric(self._api, self._nodes, self._metrics, latest, settings, clock)
 
     def tasks(self) -> Iterator[Coroutine[Any, Any, None]]:
@@ -97,7 +96,7 @@ class _Sink:
         yield self._scalers.follow(kube, self._reporter("autoscalers", output.floor))
         if output.metrics:
             yield self._metrics.follow(kube, self._reporter("nodemetrics", True))
-        yield self._lease.keep(lambda: self._mid.needed or self._full.needed, soon)
+        yield self._lease.keep(lambda: self._mid.needed or self._full.needed or self._floor.needed, soon)
         yield _repeat(self._mid.refresh, self._writer("mid"), look)
         yield _repeat(self._metric.refresh, self._writer("metric"), look)
         yield _repeat(self._floor.refresh, self._writer("floor"), look)

@@ -1,4 +1,4 @@
-"""What a part that writes to nodes works with."""
+"""What a part that writes to nodes or autoscalers works with."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from sinks.kubernetes.writing.holder import Holder
 
 @dataclass(frozen=True)
 class Access:
-    """The nodes, what is to be written to them, and the right to write it.
+    """The nodes, what is to be written, and the right to write it.
 
     Attributes:
         api: The API server.

@@ -1,6 +1,6 @@
-"""The right of one process to change nodes: one Lease for all parts that do, and its problems, reported.
+"""The right of one process to change nodes and autoscalers: one Lease for all that do, and its problems.
 
-What a killed process leaves on nodes is taken over by the next holder: another process once the Lease has expired, or
+What a killed process leaves is taken over by the next holder: another process once the Lease has expired, or
 the next start.
 """
 
@@ -54,7 +54,7 @@ class Holder:
         """Hold the Lease until cancelled.
 
         Args:
-            needed: Tells whether a part writes to nodes.
+            needed: Tells whether a part writes.
             pause_seconds: Time between two looks.
         """
         while True:

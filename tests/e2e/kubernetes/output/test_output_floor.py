@@ -35,7 +35,9 @@ async def test_the_floor_follows_the_autoscalers_own_target(
 
 @pytest.fixture
 async def process(plane: ControlPlane, settings: Settings, tmp_path: Path, client: Client) -> AsyncIterator[Process]:
-    running = Process(configured(settings, plane.kubeconfig(), metrics=False), tmp_path / "sink.log")
+    running = Process(
+        configured(settings, plane.kubeconfig(), metrics=False, full_lease_seconds=1), tmp_path / "sink.log"
+    )
     yield running
     running.kill()
 

@@ -11,11 +11,14 @@ from kube import answer
 from kube.api import Api
 from schemas.sections.measurement import Kube
 from schemas.sections.output import Output
-from sinks.kubernetes import autoscaler
+from sinks.kubernetes import autoscaler, node
 from sinks.kubernetes.autoscaler import Scaler
 from sinks.kubernetes.floor import Floor
 from sinks.kubernetes.latest import Latest
 from sinks.kubernetes.objects import Objects
+from sinks.kubernetes.writing.access import Access
+from sinks.kubernetes.writing.holder import Holder
+from sinks.kubernetes.writing.lease import Lease
 from sinks.kubernetes.writing.pace import Pace
 from sinks.kubernetes.writing.writer import Writer
 from tests.support.processors.predicted import forecast
@@ -40,9 +43,14 @@ class Server(Api):
         self.sent: list[dict[str, Any]] = []
         self.races = 0
         self.deleted = False
+        self.lease: dict[str, Any] = {}
 
     async def send(self, method: str, path: str, body: Any = None, **_: Any) -> dict[str, Any]:
         metadata = self.thing["metadata"]
+        if "leases" in path:
+            if method != "GET":
+                self.lease = body | {"metadata": body["metadata"] | {"resourceVersion": "1"}}
+            return self.lease
         if method == "GET":
             assert path == "/apis/autoscaling/v2/horizontalpodautoscalers"  # there is no right to get one
             return {"items": [] if self.deleted else [copy.deepcopy(self.thing)]}
@@ -66,18 +74,23 @@ class Server(Api):
 
 
 class Sink:
-    """A floor, looked at by tests."""
+    """A floor, looked at by tests; the Lease of an earlier one has expired, unless it runs beside."""
 
-    def __init__(self, server: Server | None = None, **output: Any) -> None:
+    def __init__(self, server: Server | None = None, *, beside: bool = False, **output: Any) -> None:
         self.server = server or Server()
+        self.server.lease = self.server.lease if beside else {}
         self.latest = Latest()
         self.latest.current.set()
         self.scalers: Objects[Scaler] = Objects(autoscaler.RESOURCE, autoscaler.reader("spazio.floor"))
         self.scalers.whole = True
         self.scalers.put(self.server.thing)
         self.now = START
-        self.floor = Floor(self.server, self.scalers, self.latest, Output.model_validate(output), lambda: self.now)
-        self.writer = Writer("floor", Health(), Pace(1e6, 1e-3))
+        chosen, health = Output.model_validate(output), Health()
+        nodes = Objects("nodes", node.reader(chosen))
+        self.lease = Holder(Lease(self.server, chosen.full_lease, chosen.full_lease_seconds), health)
+        access = Access(self.server, nodes, self.latest, chosen, self.lease, lambda: self.now)
+        self.floor = Floor(access, self.scalers)
+        self.writer = Writer("floor", health, Pace(1e6, 1e-3))
 
     def hear(self, desired: int, at: float, *, raises: bool = True) -> None:
         messages = forecast(
@@ -168,6 +181,23 @@ async def test_another_life_without_forecasts_or_that_is_switched_off_restores_a
     if output:
         after.hear(8, 1)
     assert await after.refresh(1) == 2
+
+
+@pytest.mark.parametrize("output", [{}, {"floor": False}])
+async def test_a_sink_that_stands_by_leaves_the_floors_of_the_other_until_that_is_gone(
+    output: Mapping[str, Any],
+) -> None:
+    active = Sink()
+    active.hear(8, 0)
+    await active.refresh(0)
+    beside = Sink(active.server, beside=True, **output)
+    assert [await beside.refresh(at) for at in (1, 2)] == [8, 8]
+    await beside.floor.end()
+    assert await active.refresh(3) == 8
+    assert len(active.server.sent) == 1
+    await active.lease.release()
+    heir = Sink(active.server, beside=True, **output)
+    assert await heir.refresh(4) == 2
 
 
 async def test_nothing_is_done_before_everything_is_known() -> None:

@@ -20,7 +20,7 @@ from schemas.messages.facts import NodeFacts, PodFacts
 
 log = logging.getLogger(__name__)
 
-FORM = 3  # to be raised when the same object gives other facts than before
+FORM = 4  # to be raised when the same object gives other facts than before
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError)
 _MOST_REFUSED = 10_000
 
@@ -38,12 +38,14 @@ class Published:
         version: Highest version heard of.
         core: Its facts as JSON, without version and time.
         doubtful: It may not have been published so: publish it when it is next seen.
+        starting: It is a pod that has never been ready.
     """
 
     uid: str
     version: int
     core: bytes
     doubtful: bool = False
+    starting: bool = False
 
 
 class Ledger(Generic[Facts]):
@@ -57,7 +59,7 @@ class Ledger(Generic[Facts]):
         self,
         resource: str,
         kind: type[Facts],
-        convert: Callable[[Mapping[str, Any], int, bytes], Facts],
+        convert: Callable[[Mapping[str, Any], int, Published | None], Facts],
         identify: Callable[[Facts], tuple[str, str]],
         uid: Callable[[Mapping[str, Any]], str],
     ) -> None:
@@ -66,7 +68,7 @@ class Ledger(Generic[Facts]):
         Args:
             resource: What the API calls these objects.
             kind: Message about one.
-            convert: Makes it from the object, the time, and the core published before (empty: none).
+            convert: Makes it from the object, the time, and what was published before.
             identify: Returns a message's key, which is unique at any one time, and uid.
             uid: Returns that uid from the metadata of an object.
         """
@@ -121,7 +123,8 @@ class Ledger(Generic[Facts]):
             if published is not None and published.uid == uid:
                 del self._published[key]
         elif published is None or message.version > published.version:
-            self._published[key] = Published(uid, message.version, core(message))
+            starting = _starts(message, published)
+            self._published[key] = Published(uid, message.version, core(message), starting=starting)
 
     def repair(self, copies: Iterable[Facts], at_us: int) -> list[Facts]:
         """Compare a copy of what was published with the account; returns the messages that correct the copy.
@@ -139,7 +142,8 @@ class Ledger(Generic[Facts]):
                 changes.append(gone)
             elif published is None:
                 ahead = 0 < resumes < copy.version
-                self._published[key] = Published(uid, copy.version - ahead, core(copy), doubtful=True)
+                starting = _starts(copy, None)
+                self._published[key] = Published(uid, copy.version - ahead, core(copy), True, starting)
                 self.version = self.version if ahead else 0
         for key, published in self._published.items():
             copied = held.get((key, published.uid))
@@ -151,7 +155,7 @@ class Ledger(Generic[Facts]):
         """Yield the account as lines, for a checkpoint."""
         for key, published in self._published.items():
             yield (
-                f"{self.resource} {key} {published.uid} {published.version} {published.doubtful:d} ".encode()
+                f"{self.resource} {key} {published.uid} {published.version} {_flags(published):d} ".encode()
                 + published.core
             )
         for uid, version in self._gone.items():
@@ -164,11 +168,12 @@ class Ledger(Generic[Facts]):
         Raises:
             ValueError: It is none.
         """
-        key, uid, version, doubtful, facts = line.split(b" ", 4)
+        key, uid, version, flags, facts = line.split(b" ", 4)
         if not facts:
             self._gone[uid.decode()] = int(version)
             return
-        self._published[key.decode()] = Published(uid.decode(), int(version), facts, doubtful == b"1")
+        doubtful, starting = int(flags) & 1, int(flags) & 2
+        self._published[key.decode()] = Published(uid.decode(), int(version), facts, bool(doubtful), bool(starting))
 
     def _see(self, thing: Mapping[str, Any], at_us: int, listed: int | None) -> None:
         """Take the state of an object; `listed` is the version of the list that it is from, if it is from one."""
@@ -188,7 +193,7 @@ class Ledger(Generic[Facts]):
             return
         made = core(facts)
         before = None if published is None or published.doubtful else published.core
-        self._published[key] = Published(uid, version, made)
+        self._published[key] = Published(uid, version, made, starting=_starts(facts, published))
         if made != before:
             self._waiting.append(facts)
 
@@ -218,7 +223,7 @@ class Ledger(Generic[Facts]):
 
     def _converted(self, thing: Mapping[str, Any], at_us: int, published: Published | None) -> Facts | None:
         try:
-            return self._convert(thing, at_us, b"" if published is None else published.core)
+            return self._convert(thing, at_us, published)
         except _UNREADABLE as error:
             REFUSED.labels(self.resource).inc()
             uid = str(thing["metadata"]["uid"])
@@ -236,7 +241,7 @@ def core(message: NodeFacts | PodFacts) -> bytes:
 def nodes(price_label: str) -> Ledger[NodeFacts]:
     """Open an account of nodes."""
 
-    def convert(thing: Mapping[str, Any], at_us: int, _: bytes) -> NodeFacts:
+    def convert(thing: Mapping[str, Any], at_us: int, _: Published | None) -> NodeFacts:
         return node.facts(thing, at_us=at_us, price_label=price_label)
 
     return Ledger("nodes", NodeFacts, convert, lambda message: (message.node, message.uid), itemgetter("uid"))
@@ -245,13 +250,24 @@ def nodes(price_label: str) -> Ledger[NodeFacts]:
 def pods() -> Ledger[PodFacts]:
     """Open an account of pods."""
 
-    def convert(thing: Mapping[str, Any], at_us: int, before: bytes) -> PodFacts:
-        seconds = json.loads(before).get("initialization_seconds") if b'"initialization_seconds"' in before else None
-        return pod.facts(thing, at_us=at_us, initialization_seconds=seconds)
+    def convert(thing: Mapping[str, Any], at_us: int, before: Published | None) -> PodFacts:
+        if before is None or before.doubtful:  # a copy may be of a version that took a later time for the first one
+            return pod.facts(thing, at_us=at_us, starting=before is not None and before.starting)
+        has = b'"initialization_seconds"' in before.core
+        seconds = json.loads(before.core).get("initialization_seconds") if has else None
+        return pod.facts(thing, at_us=at_us, initialization_seconds=seconds, starting=before.starting)
 
     return Ledger(
         "pods", PodFacts, convert, lambda message: (f"{message.namespace}/{message.name}", message.pod), pod.uid
     )
+
+
+def _starts(facts: NodeFacts | PodFacts, before: Published | None) -> bool:
+    return isinstance(facts, PodFacts) and pod.starts(facts, started_before=before is not None and before.starting)
+
+
+def _flags(published: Published) -> int:
+    return published.doubtful + 2 * published.starting
 
 
 def _key(thing: Mapping[str, Any]) -> str:

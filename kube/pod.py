@@ -10,6 +10,7 @@ from schemas import workload as workloads
 from schemas.messages.facts import UNBOUND, PodFacts
 
 MIRROR = "kubernetes.io/config.mirror"  # annotation of the mirror of a static pod
+_SOON_US = 60_000_000  # after its containers had started, a pod is taken to become ready for the first time
 _OF_FILE = re.compile("[0-9a-f]{32}")
 
 
@@ -42,13 +43,22 @@ def belongs_to_node(facts: PodFacts) -> bool:
     return facts.owner_kind == "DaemonSet" or of_file(facts.pod)
 
 
-def facts(pod: Mapping[str, Any], *, at_us: int, initialization_seconds: float | None = None) -> PodFacts:
+def starts(facts: PodFacts, *, started_before: bool) -> bool:
+    """Tell whether a pod has never been ready; `started_before`: whether it had not when it was seen before."""
+    return facts.phase == "Pending" or (started_before and facts.ready_us is None)
+
+
+def facts(
+    pod: Mapping[str, Any], *, at_us: int, initialization_seconds: float | None = None, starting: bool = False
+) -> PodFacts:
     """Return what is known of a pod.
 
     Args:
         pod: The object as the API server sends it.
         at_us: When it came.
         initialization_seconds: What was found earlier; readiness comes and goes, but the first time stays.
+        starting: It had never been ready when it was seen before. Of others only the last time of readiness is given,
+            which counts if it is soon after the start of the containers.
 
     Raises:
         ValueError, KeyError, TypeError, AttributeError: The object is not what the API promises.
@@ -57,7 +67,8 @@ def facts(pod: Mapping[str, Any], *, at_us: int, initialization_seconds: float |
     created = clock.microseconds(metadata["creationTimestamp"])
     controller, ready = owner.find(metadata, created), _since(status, "Ready")
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-    if initialization_seconds is None and ready is not None and not _restarted(status):
+    first = not _restarted(status) and (starting or _soon(status, ready))
+    if initialization_seconds is None and ready is not None and first:
         initialization_seconds = max(0, ready - created) / 1e6
     return PodFacts(
         node=spec.get("nodeName") or UNBOUND,
@@ -99,3 +110,10 @@ def _since(status: Mapping[str, Any], kind: str) -> int | None:
 def _restarted(status: Mapping[str, Any]) -> bool:
     """Tell whether a container has run before, so that it may have been ready before, too."""
     return any(state.get("restartCount") for state in status.get("containerStatuses") or ())
+
+
+def _soon(status: Mapping[str, Any], ready: int | None) -> bool:
+    """Tell whether a pod became ready when its containers had just started."""
+    running = [(state.get("state") or {}).get("running") or {} for state in status.get("containerStatuses") or ()]
+    started = [clock.microseconds(state["startedAt"]) for state in running if state.get("startedAt")]
+    return ready is not None and bool(started) and ready - max(started) <= _SOON_US

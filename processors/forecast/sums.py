@@ -20,6 +20,7 @@ from schemas.messages.telemetry import MAXIMUM_PODS, PodUsageBlock
 RESOURCES = ("cpu", "memory")
 ROUNDING = 1e-6  # sums of floats that are alike differ by less than this share, in the last digits
 
+_LONGEST_SECONDS = 3600.0  # initialization: one pod that waited for days must not count as much as all others
 _GONE = ("Succeeded", "Failed")
 _UNSCALED = ("DaemonSet", "Job", "CronJob", "Node")
 
@@ -48,7 +49,7 @@ class Sum(NamedTuple):
         used: Cores, and bytes.
         requested: Cores, and bytes, that `pods` ask for; those that are being deleted left out.
         initialized: Ready pods whose initialization time is known.
-        initialization_seconds: Sum of those times.
+        initialization_seconds: Sum of those times, each at most an hour.
         nodes: Nodes that they are on.
         measured: Pods behind `used`; fewer than `ready` where nodes are silent.
         greatest: In cores, and in bytes; without pods: not known.
@@ -266,7 +267,7 @@ def _of(pod: _Pod, used: _Used) -> Sum:
         (used.cpu / used.span_us if used.span_us else 0.0, used.memory),
         pod.requested if pod.stays else (0.0, 0.0),
         int(initialized),
-        (pod.initialization_seconds or 0.0) if initialized else 0.0,
+        min(pod.initialization_seconds or 0.0, _LONGEST_SECONDS) if initialized else 0.0,
     )
 
 

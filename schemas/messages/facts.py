@@ -73,7 +73,8 @@ class PodFacts(Message):
     )
     ready_us: Annotated[Microseconds | None, Field(description="condition Ready last became True")] = None
     initialization_seconds: Annotated[
-        NonNegative | None, Field(description="from creation to the first time that it was ready")
+        NonNegative | None,
+        Field(description="from creation to the first time that it was ready, if the watch can tell"),
     ] = None
     requests: Annotated[Amounts, Field(description="as the scheduler counts them, with init containers and overhead")]
     limits: Amounts

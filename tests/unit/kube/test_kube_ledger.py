@@ -168,10 +168,62 @@ def test_the_first_readiness_is_kept_while_readiness_comes_and_goes() -> None:
         thing["status"]["conditions"] = [{"type": "Ready", "status": status, "lastTransitionTime": since}]
         return changed(thing)
 
+    account.hear(changed(pod("a", 4)), 1)
     account.hear(ready(5, "True", "2026-03-02T10:00:04Z"), 1)
     account.hear(ready(6, "False", "2026-03-02T10:30:00Z"), 1)
     account.hear(ready(7, "True", "2026-03-02T10:31:00Z"), 1)
-    assert [message.initialization_seconds for message in account.drain()] == [4, 4, 4]
+    assert [message.initialization_seconds for message in account.drain()] == [None, 4, 4, 4]
+
+
+def running(version: int, ready: str, since: str) -> dict[str, Any]:
+    thing = pod("a", version)
+    condition = {"type": "Ready", "status": ready, "lastTransitionTime": since}
+    state = {"name": "c", "restartCount": 0, "state": {"running": {"startedAt": "2026-03-02T10:00:03Z"}}}
+    thing["status"] = {"phase": "Running", "conditions": [condition], "containerStatuses": [state]}
+    return thing
+
+
+@pytest.mark.parametrize("first", [("True", "2026-03-29T10:00:00Z"), ("False", "2026-03-29T10:00:00Z")])
+def test_the_readiness_of_a_pod_that_may_have_been_ready_before_it_was_first_seen_tells_nothing(
+    first: tuple[str, str],
+) -> None:
+    account = ledger.pods()
+    account.hear(changed(running(5, *first)), 1)
+    account.hear(changed(running(6, "False", "2026-03-29T10:01:00Z")), 1)
+    account.hear(changed(running(7, "True", "2026-03-29T10:02:00Z")), 1)
+    assert {message.initialization_seconds for message in account.drain()} == {None}
+
+
+@pytest.mark.parametrize("how", ["same", "dump", "restore", "copy"])
+def test_a_pod_that_was_seen_starting_tells_when_it_was_first_ready_however_late(how: str) -> None:
+    account = ledger.pods()
+    account.hear(changed(pod("a", 4)), 1)
+    account.hear(changed(running(5, "False", "2026-03-02T10:00:01Z")), 1)
+    published = account.drain()
+    if how != "same":
+        other = ledger.pods()
+        if how == "dump":
+            for line in account.dump():
+                other.load(line.partition(b" ")[2])
+        for message in published * (how == "restore"):
+            other.restore(message)
+        other.repair(published[:1] * (how == "copy"), 1)
+        account = other
+        account.drain()
+    account.hear(changed(running(6, "True", "2026-03-02T10:10:00Z")), 1)
+    assert [message.initialization_seconds for message in account.drain()] == [600]
+
+
+def test_a_time_that_is_in_doubt_is_found_again() -> None:
+    account = ledger.pods()
+    account.hear(changed(running(5, "True", "2026-03-02T10:00:07Z")), 1)
+    right = account.drain()[0]
+    assert right.initialization_seconds == 7
+    other = ledger.pods()
+    other.repair([right.model_copy(update={"initialization_seconds": 1e6})], 1)
+    for news in listed(9, running(5, "True", "2026-03-02T10:00:07Z")):
+        other.hear(news, 1)
+    assert [message.initialization_seconds for message in other.drain()] == [7]
 
 
 def test_an_account_goes_on_from_a_dump_and_what_was_reported_after_it() -> None:

@@ -51,6 +51,7 @@ class Recorder:
         self.version = 0
         self.ready = asyncio.Event()
         self._cores: dict[str, PodFacts] = {}
+        self._starting: set[str] = set()
 
     async def run(self) -> None:
         headers = {"Authorization": "Bearer admin-token"}
@@ -76,7 +77,12 @@ class Recorder:
         uid, self.version = thing["metadata"]["uid"], int(thing["metadata"]["resourceVersion"])
         before = self._cores.get(uid)
         seconds = None if before is None else before.initialization_seconds
-        facts = pod.facts(thing, at_us=0, initialization_seconds=seconds)
+        starting = uid in self._starting
+        facts = pod.facts(thing, at_us=0, initialization_seconds=seconds, starting=starting)
+        if pod.starts(facts, started_before=starting):
+            self._starting.add(uid)
+        else:
+            self._starting.discard(uid)
         deleted = event["type"] == "DELETED"
         if deleted or before is None or ledger.core(before) != ledger.core(facts):
             self.states[uid].append((self.version, deleted))

@@ -102,6 +102,12 @@ def test_only_ready_pods_have_an_initialization_time() -> None:
     assert (result.pods, result.ready, result.initialized, result.initialization_seconds) == (3, 2, 1, 8.0)
 
 
+def test_a_pod_that_waited_for_days_counts_as_one_that_waited_for_an_hour() -> None:
+    reported = [owned("u1"), owned("u2", initialization_seconds=1e6)]
+    result = summed([*reported, usage("n", 1, [pod(uid, None, 0.25, 1e8) for uid in ("u1", "u2")])])[WEB]
+    assert result.initialization_seconds == 3608.0
+
+
 def test_an_older_version_of_a_pod_changes_nothing_and_a_newer_one_does() -> None:
     listed = [pod("u1", None, 0.25, 1e8)]
     older = summed([owned("u1", version=5), owned("u1", version=4, owner="old"), usage("n", 1, listed)])

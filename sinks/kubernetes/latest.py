@@ -57,6 +57,16 @@ class Latest:
         else:
             self.forecasts[message.namespace, message.kind, message.workload] = message
 
+    def prediction(self, node: str, created_us: int) -> Prediction | None:
+        """Return the prediction for a node that was made then; an older one is for another node of its name."""
+        message = self.predictions.get(node)
+        return None if message is None or message.at_us < created_us else message
+
+    def availability(self, node: str, created_us: int) -> Availability | None:
+        """Return the availability of a node that was made then; an older one is of another node of its name."""
+        message = self.availabilities.get(node)
+        return None if message is None or message.at_us < created_us else message
+
     def forget(self, before_us: int) -> None:
         """Forget what is older, so that nodes, workloads and replicas that are gone take no memory."""
         self.predictions = {key: message for key, message in self.predictions.items() if message.at_us >= before_us}

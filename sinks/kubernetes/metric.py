@@ -92,7 +92,7 @@ class Metric:
     async def _due(self, now: float) -> AsyncIterator[Write]:
         rule = Rule(self._output.diff, self._output.force_seconds)
         async for key, node, waited in self._waits.oldest_first(dict(self._nodes), now):
-            status, written = self._status(key, node.strategy, now), self._metrics.get(key)
+            status, written = self._status(key, node, now), self._metrics.get(key)
             if written is None:
                 due = bool(status)
             else:
@@ -101,14 +101,15 @@ class Metric:
             if due:
                 yield Write(key, functools.partial(self._apply, key, node))
 
-    def _status(self, key: str, strategy: Strategy, now: float) -> dict[str, Any]:
+    def _status(self, key: str, node: Node, now: float) -> dict[str, Any]:
         """Return a node's status, without values that are too old or from a wrong clock."""
         status: dict[str, Any] = {}
-        availability, prediction = self._latest.availabilities.get(key), self._latest.predictions.get(key)
+        availability = self._latest.availability(key, node.created_us)
+        prediction = self._latest.prediction(key, node.created_us)
         if availability is not None and abs(now - availability.at_us / 1e6) <= self._expiry_seconds:
             status["availability"] = _available(availability)
         if prediction is not None and abs(now - prediction.at_us / 1e6) <= self._output.stale_seconds:
-            status["prediction"] = _predicted(prediction, strategy)
+            status["prediction"] = _predicted(prediction, node.strategy)
         return status
 
     async def _apply(self, key: str, node: Node) -> dict[str, Any]:
@@ -118,7 +119,7 @@ class Metric:
             "apiVersion": VERSION,
             "kind": KIND,
             "metadata": {"name": key, "ownerReferences": [owner]},
-            "status": self._status(key, node.strategy, self._clock()),
+            "status": self._status(key, node, self._clock()),
         }
         try:
             return await apply.apply(self._api, f"/apis/{RESOURCE}/{key}", thing, force=True)

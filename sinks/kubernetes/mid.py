@@ -90,7 +90,7 @@ class Mid:
 
     def _lent(self, key: str, node: Node, now: float) -> Amounts | None:
         """Return the millicores and bytes that a node should have; None: leave the node as it is."""
-        prediction = self._latest.predictions.get(key)
+        prediction = self._latest.prediction(key, node.created_us)
         if not node.lends or (prediction is None and not node.ours):
             return None
         at = self._began if prediction is None else prediction.at_us / 1e6

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from kube import apply, quantity
+from kube import apply, clock, quantity
 from schemas.messages.prediction import FORMULAS, Prediction, Resources
 from schemas.sections.output import Output, pairs
 from sinks.kubernetes import mark
@@ -16,6 +16,7 @@ log = logging.getLogger(__name__)
 SIDES = ("capacity", "allocatable")
 STRATEGY = "spazio.mid-strategy"
 _SHARES = ("cpu", "memory")
+_EPOCH = "1970-01-01T00:00:00Z"
 
 
 class Strategy(NamedTuple):
@@ -61,6 +62,7 @@ class Node(NamedTuple):
         version: Its resourceVersion.
         marks: Its taint and annotations for autoscalers.
         strategy: How it lends.
+        created_us: When it was made, microseconds since the epoch; what is older is about another of its name.
     """
 
     uid: str
@@ -70,6 +72,7 @@ class Node(NamedTuple):
     version: str
     marks: Marks
     strategy: Strategy = Strategy()
+    created_us: int = 0
 
 
 def reader(output: Output) -> Callable[[Mapping[str, Any]], Node]:
@@ -95,6 +98,7 @@ def reader(output: Output) -> Callable[[Mapping[str, Any]], Node]:
             version=str(metadata["resourceVersion"]),
             marks=mark.read(node),
             strategy=_strategy(str(metadata["name"]), str(notes.get(STRATEGY) or "")),
+            created_us=clock.microseconds(metadata.get("creationTimestamp") or _EPOCH),
         )
 
     return read

@@ -1,6 +1,7 @@
 """Lending in virtual time: who may write, and that nothing is left at the end, with writes under way or not."""
 
 import copy
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -125,6 +126,18 @@ async def test_only_the_holder_of_the_lease_lends_and_takes_back() -> None:
     assert await first.look(n1=3.0) == {"n1": "2000"}
     await first.part.end()
     assert server.lent == {"n1": "2000"}
+
+
+async def test_a_new_machine_under_the_name_of_another_lends_nothing_that_was_predicted_for_that_one() -> None:
+    server = Server("n1")
+    sink = Sink(server)
+    assert await sink.look(n1=40.0) == {"n1": "40000"}
+    created = datetime.fromtimestamp(START + 60, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    server.nodes["n1"] = {"metadata": {"name": "n1", "uid": "other", "creationTimestamp": created}, "status": {}}
+    server.touch("n1")
+    sink.now += 65
+    assert await sink.look() == {}
+    assert await sink.look(n1=1.0) == {"n1": "1000"}
 
 
 async def test_switched_off_it_takes_back_what_is_left_and_else_needs_no_lease() -> None:

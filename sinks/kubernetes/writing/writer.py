@@ -81,7 +81,8 @@ class Writer:
     ) -> None:
         """Write objects, several at a time; skip the rest when the API server is unavailable or keeps refusing.
 
-        It begins with one at a time and doubles while all succeed, so that few requests meet a server that refuses.
+        It begins with one at a time and doubles while all succeed, so that few requests meet a server that refuses. One
+        that refuses some for its load gets the others, more slowly: it may do so for hours.
 
         Args:
             writes: Objects to write.
@@ -108,7 +109,7 @@ class Writer:
                 passing = self._passing(write.key, outcome, gone)
                 # These two concern one object only.
                 row += not passing and not isinstance(outcome, answer.Conflict | answer.Invalid)
-                if isinstance(outcome, _ABOUT_NONE) or row >= _GIVE_UP:
+                if isinstance(outcome, answer.Unknown) or row >= _GIVE_UP:
                     going = False
             self._show()
         self._report()

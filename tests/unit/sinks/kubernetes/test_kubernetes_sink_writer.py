@@ -70,10 +70,24 @@ async def test_one_object_that_is_refused_hinders_no_other() -> None:
 
 async def test_a_server_that_is_away_is_not_asked_for_the_rest() -> None:
     server = Server()
-    server.troubles["a"] = answer.Away("away")
+    server.troubles = {key: answer.Away("away") for key in "abcdef"}
+    assert await server.write(*"abcdef") == ["a", "b", "c"]
+    server = Server()
+    server.troubles["a"] = answer.Unknown("who are you?")
     assert await server.write("a", "b", "c") == ["a"]
+    server = Server()
     server.troubles = {key: answer.Forbidden("no") for key in "abcdef"}
     assert await server.write(*"abcdef") == ["a", "b", "c"]
+
+
+async def test_a_server_that_refuses_some_for_its_load_gets_the_others_in_the_same_round() -> None:
+    server, keys = Server(), [f"n{number:04}" for number in range(300)]
+    server.troubles = {key: answer.Away("too many requests", 0.0) for key in keys[7::50]}
+    assert sorted(await server.write(*keys)) == keys
+    assert len(server.done) == 294
+    server.troubles = {}
+    assert await server.write(*keys[7::50]) == keys[7::50]
+    assert server.problem == ""
 
 
 async def test_objects_that_others_hold_do_not_keep_the_rest_from_their_turn() -> None:
@@ -165,7 +179,7 @@ async def test_a_server_that_has_too_much_to_do_is_given_time() -> None:
     """Two objects wait and should be written within a millisecond: at half the rate, 1000 a second."""
     server = Server()
     server.troubles["a"] = answer.Away("too many requests", 0.0)
-    await server.write("a", "b")
+    await server.write("b", "a")
     assert server.pace.per_second == 1000
     server.troubles["a"] = answer.Invalid("no")
     await server.write("a", "b")
@@ -194,7 +208,7 @@ async def test_what_waits_and_for_how_long_is_shown() -> None:
         return REGISTRY.get_sample_value(f"spazio_kube_{name}", {"what": "mid"})
 
     server = Server()
-    server.troubles = {"b": answer.Away("away")}
+    server.troubles = {"b": answer.Away("away"), "c": answer.Away("away")}
     await server.write("a", "b", "c")
     await asyncio.sleep(0.05)
     await server.write("b", "c")

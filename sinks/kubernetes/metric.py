@@ -113,14 +113,18 @@ class Metric:
         return status
 
     async def _apply(self, key: str, node: Node) -> dict[str, Any]:
-        """Write a node's status of this moment, because thousands of writes take minutes."""
+        """Write a node's status of this moment, because thousands of writes take minutes.
+
+        An empty one is left out: an apply that takes all fields from an object makes it null, which the API refuses.
+        """
         owner = {"apiVersion": "v1", "kind": "Node", "name": key, "uid": node.uid}
-        thing = {
+        thing: dict[str, Any] = {
             "apiVersion": VERSION,
             "kind": KIND,
             "metadata": {"name": key, "ownerReferences": [owner]},
-            "status": self._status(key, node, self._clock()),
         }
+        if status := self._status(key, node, self._clock()):
+            thing["status"] = status
         try:
             return await apply.apply(self._api, f"/apis/{RESOURCE}/{key}", thing, force=True)
         except answer.Unserved as trouble:

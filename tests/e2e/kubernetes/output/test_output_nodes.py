@@ -211,6 +211,8 @@ async def belongs_to_the_next_node_of_that_name(kubectl: Kubectl) -> None:
         return [owner["uid"] for owner in owners] == [(await node(kubectl))["metadata"]["uid"]]
 
     await until(adopted)
+    # What was predicted is of the node before.
+    assert not (await kubectl.call("GET", f"{METRICS}/n1")).get("status")
 
 
 async def availability_comes_and_goes(kubectl: Kubectl, client: Client) -> None:

@@ -62,6 +62,7 @@ class Service:
         self._due: asyncio.Queue[Reason] = asyncio.Queue(1)
         self._tried: set[str] = set()
         self._readings, self._suppressed = 0, False
+        self._due_at = 0.0  # when an eviction was due last
 
     async def run(self) -> None:
         """Govern until cancelled; then restore all limits."""
@@ -114,9 +115,20 @@ class Service:
             else:
                 if turn is not None:
                     self._report(turn)
-                if turn is not None and turn.output is not None and turn.output.evict and self._due.empty():
-                    self._due.put_nowait(turn.output.evict)
+                reason = None if turn is None or turn.output is None else turn.output.evict
+                self._schedule(reason, began)
             await asyncio.sleep(max(0.0, pause - (loop.time() - began)))
+
+    def _schedule(self, reason: Reason | None, now: float) -> None:
+        """Have a pod evicted if there is a reason; a refusal is over once none has been due for longer than a pause."""
+        govern = self._settings.govern
+        if reason is None:
+            if now - self._due_at > govern.evict_seconds + 2 * govern.interval_seconds:
+                self._health.recover(_EVICTION)
+            return
+        self._due_at = now
+        if self._due.empty():
+            self._due.put_nowait(reason)
 
     def _turn(self, lower: Mapping[str, PodFacts], settled: frozenset[str] | None) -> Turn | None:
         """Measure and set limits, in the thread; None: there is nothing to compare with yet."""
@@ -165,7 +177,7 @@ class Service:
         try:
             await evictor.evict(api, chosen)
         except answer.Missing:
-            return
+            self._health.recover(_EVICTION)
         except answer.Trouble as trouble:
             EVICTIONS.labels("refused").inc()
             self._health.degrade(_EVICTION, str(trouble))

@@ -206,6 +206,27 @@ async def test_a_shortage_of_memory_evicts_the_newest_batch_pod_by_its_uid(
     assert [each for each, _ in server.asked] == [BATCH, MID, BATCH]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["eased", "gone"])
+async def test_a_refused_eviction_is_no_problem_any_more_once_none_is_due_or_the_pod_is_gone(
+    client: Client, settings: Settings, tmp_path: Path, how: str
+) -> None:
+    machine, server = Machine(tmp_path / "m", "v1"), Evictions()
+    server.status = 429
+    machine.host.set_node(available=300 * MIB)
+    await put(client, facts(BATCH))
+    async with server.running(tmp_path / "config") as config:
+        settings = settings.model_copy(update={"kube": settings.kube.model_copy(update={"config": config})})
+        async with governing(client, settings, machine, evict=True, evict_seconds=2) as health:
+            await until(lambda: "eviction" in health.problems)
+            if how == "eased":
+                machine.host.set_node(available=3000 * MIB)
+            else:
+                server.status = 404
+            await until(lambda: "eviction" not in health.problems)
+    assert {name for name, _ in server.asked} == {BATCH}
+
+
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Secured]:
     with secured(tmp_path) as started:

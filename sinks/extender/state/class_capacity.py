@@ -121,7 +121,8 @@ class ClassCapacities:
 def by_requests(columns: Rows, pod: Pod, rows: NDArray[np.intp]) -> list[Array]:
     """Return (nodes,) room, lower bound and assumed share of the cost of a kind that the nodes do not report.
 
-    It is what the pod's requests leave of the node's free resources, or the room of a mean pod where these are unknown.
+    It is what the pod's requests leave of the node's free resources, or the room of a mean pod where these are unknown,
+    and no more than the places that the node's pod limit leaves.
 
     Args:
         columns: What the nodes report.
@@ -134,8 +135,15 @@ def by_requests(columns: Rows, pod: Pod, rows: NDArray[np.intp]) -> list[Array]:
     for resource, amount in pod.nonzero.items():
         free = columns[f"free:{resource}"][rows]
         room = np.minimum(room, np.where(np.isnan(free), np.inf, free / max(amount, _LEAST)))
-    own = {"room": room, "sure": np.floor(room / (_TAIL if stated else _WIDE_TAIL)), "assumed": np.ones(len(rows))}
+    places, sure = _places(columns, rows), np.floor(room / (_TAIL if stated else _WIDE_TAIL))
+    own = {"room": np.fmin(room, places), "sure": np.fmin(sure, places), "assumed": np.ones(len(rows))}
     return [np.where(np.isfinite(room), values, columns[name][rows]) for name, values in own.items()]
+
+
+def _places(columns: Rows, rows: NDArray[np.intp]) -> Array:
+    """Return (nodes,) pods that the kubelet still takes beside those that the node reports; NaN: not known."""
+    limit = columns.column("allocatable:pods", 0.0)[rows]
+    return np.where(limit > 0, np.maximum(limit - columns["running"][rows], 0.0), np.nan)
 
 
 def evident(sure: Array, assumed: Array) -> Array:

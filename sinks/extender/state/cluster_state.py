@@ -31,7 +31,7 @@ from sinks.extender.state.unconfirmed import Unconfirmed
 
 _LATE_SECONDS = 1.0
 # Columns that are NaN for a node without reports, predictions and facts.
-_REPORTED = "room", "sure", "assumed", "free:cpu", "free:memory", "saturation", "used", "excess", "left"
+_REPORTED = "room", "sure", "assumed", "free:cpu", "free:memory", "saturation", "used", "excess", "left", "running"
 _PREDICTED, _DESCRIBED = ("peak:cpu", "peak:memory"), ("cores", "price")
 _EMPTY: Mapping[str, str] = {}
 UNKNOWN, FRESH, STALE = 0, 1, 2
@@ -88,6 +88,7 @@ class ClusterState:
             share = (availability.free or {}).get(resource, float("nan"))
             self.rows[f"free:{resource}"][row] = share * (availability.limits or {}).get(resource, float("nan"))
         self.rows["saturation"][row] = availability.usage.get("cpu", float("nan"))
+        self.rows["running"][row] = availability.pods
         self.rows["used"][row] = float("nan") if availability.cpu_used is None else availability.cpu_used
         self.rows["excess"][row] = float("nan") if availability.excess is None else availability.excess
         # What whole pods that surely fit would take, as a share of the node.

@@ -41,6 +41,21 @@ def test_a_class_that_nobody_has_seen_is_judged_by_its_requests_with_a_wide_tail
     assert unseen
 
 
+@pytest.mark.parametrize(("running", "places"), [(44, 66.0), (110, 0.0), (111, 0.0)])
+def test_a_class_that_nobody_has_seen_gets_no_more_than_the_places_that_the_pod_limit_leaves(
+    running: int, places: float
+) -> None:
+    replica = Replica(given(), Clock())
+    replica.cluster_state.describe(node("a"))
+    replica.cluster_state.report(report("a", START, 50.0, free={"cpu": 40.0, "memory": 80 * GIB}, pods=running))
+    rows = replica.cluster_state.rows.rows(["a"])
+    for requests in ({}, {"cpu": "10m", "memory": "10Mi"}, {"cpu": "0", "memory": "0"}):
+        question = asked("p", workload="new")
+        question["spec"]["containers"][0]["resources"] = {"requests": requests}
+        result = replica.cluster_state.candidates(parse(question), ["a"], rows, replica.clock.now_us)
+        assert (result.room.tolist(), result.sure.tolist()) == ([places], [places])
+
+
 def test_the_first_pod_of_a_kind_may_run_where_it_is_expected_to_fit() -> None:
     """Else a kind with a wide bound would never run, and nothing would ever be learned of it."""
     replica = Replica(given(), Clock())

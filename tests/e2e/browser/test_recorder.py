@@ -66,3 +66,18 @@ async def test_the_dashboard_saves_what_its_pages_show(
             saved = tmp_path / f"{nodes}.html"
             await (await coming.value).save_as(saved)
             assert (await inspect(browser, saved, nodes)).complaints == watched.complaints == []
+
+
+async def test_the_cluster_s_page_says_why_nothing_is_saved(
+    browser: Browser, client: Client, settings: Settings
+) -> None:
+    async with served(client, settings) as address:
+        watched = await opened(browser, address, "cluster?add=3")
+        page = watched.page
+        await page.get_by_role("button", name="Save the last 15 minutes").click()
+        note = page.get_by_role("alert")
+        await expect(note).to_contain_text("holds no history")
+        await page.get_by_label("Number of pods to add").fill("")  # draws the page again
+        await expect(page.locator(".answer")).to_be_hidden()
+        await expect(note).to_contain_text("holds no history")
+        assert watched.complaints == []

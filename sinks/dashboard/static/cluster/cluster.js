@@ -34,6 +34,7 @@ export function open(main, { search, report, go, keep, about }) {
   const holder = h("div", { class: "holder" }, canvas, tip);
   const legend = h("div", { class: "legend" });
   const answer = h("p", { class: "answer", role: "status" });
+  const unsaved = h("div", {});
   const classes = h("div", {});
   const list = h("div", {});
   const empty = h("div", {});
@@ -47,7 +48,8 @@ export function open(main, { search, report, go, keep, about }) {
     options.map(([key, title]) => h("option", { value: key, selected: key === value }, title))));
   const record = h("button", { type: "button", title: "One HTML file with the series of all nodes, which opens without a network", onclick: async () => {
     record.disabled = true;
-    await saveRecording(now() / 1000 - RECORDED_SECONDS, now() / 1000).catch((error) => replace(answer, error.message));
+    replace(unsaved);
+    await saveRecording(now() / 1000 - RECORDED_SECONDS, now() / 1000).catch((error) => replace(unsaved, note("error", "Nothing is saved", error.message)));
     record.disabled = false;
   } }, "Save the last 15 minutes");
   const controls = h("div", { class: "controls" },
@@ -59,7 +61,7 @@ export function open(main, { search, report, go, keep, about }) {
       oninput: (event) => { view.count = Math.max(0, Math.floor(Number(event.target.value) || 0)); changed(); } }), "pods"),
     record);
 
-  replace(main, h("h1", { class: "hidden" }, "Cluster"), cards, controls, answer, legend, empty, holder,
+  replace(main, h("h1", { class: "hidden" }, "Cluster"), cards, controls, unsaved, answer, legend, empty, holder,
     h("h2", {}, "Workload classes"), classes, h("h2", {}, "Nodes"), list);
 
   const roomOf = (node) => (view.name ? cluster.room(node, view.name) : node);

@@ -11,6 +11,7 @@ import polars as pl
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from spazio import INTERRUPTED, count, plain
 from spazio.export import file
@@ -113,7 +114,7 @@ def _table(wanted: Scenario, results: Results, seeds: int) -> Table:
     together = {name: outcome.together(runs) for name, runs in results.items()}
     shown = [figure for figure in _FIGURES if any(figure in figures for figures in together.values())]
     title = f"{wanted.name}, simulated: mean of {count.of(seeds, 'seed')}" + (" and 95 % interval" if seeds > 1 else "")
-    table = Table(title=title, caption=wanted.about or None)
+    table = Table(title=title, caption=Text(clean.text(wanted.about)) if wanted.about else None)
     table.add_column("")
     for name in together:
         table.add_column(name.replace("_", " "), justify="right")

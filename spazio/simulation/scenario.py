@@ -20,6 +20,7 @@ from spazio.terminal import clean
 PACKAGED = Path(__file__).parent / "scenarios"
 SCHEDULERS = ("kube", "most_allocated", "requested_to_capacity_ratio", "trimaran", "spazio", "reference")
 PRODUCT = ("spazio", "reference")
+_OWN = {"batch": ("work", "spread", "threads"), "serving": ("cores", "seconds")}  # keys that only one kind has
 _MOST_NODES, _MOST_PODS = 5_000, 50_000
 _MOST_BYTES = 32 << 20  # pods of 600 bytes each
 
@@ -114,6 +115,14 @@ class Pods(_Table):
     cpu_request: Positive | None = None
     memory_request: Positive | None = None
 
+    @model_validator(mode="after")
+    def _of_its_kind(self) -> Self:
+        other = next(kind for kind in _OWN if kind != self.kind)
+        if foreign := [name for name in _OWN[other] if name in self.model_fields_set]:
+            names = " and ".join(foreign)
+            raise ValueError(f"{names}: only {other} pods have that, and kind is {self.kind!r}")
+        return self
+
     @property
     def requests(self) -> dict[str, float]:
         """Requests by resource, as the scheduler counts them."""
@@ -164,7 +173,7 @@ class Scenario(_Table):
     """What is simulated.
 
     Attributes:
-        name: For tables.
+        name: For tables; absent in a file: the file's name, in small letters, digits and "-".
         about: One sentence.
         slowdown: Policy: pods of a node may be slowed down so much (`--policy-slowdown`).
         seconds: Latest end, in virtual time.
@@ -228,7 +237,7 @@ def load(source: str) -> Scenario:
             raise Unreadable(f"{source}: no such scenario; name a TOML file, or one of {', '.join(packaged())}")
     try:
         content = settings.toml(path, _MOST_BYTES)
-        return Scenario.model_validate({"name": path.stem, **_traced(content, path.parent)})
+        return Scenario.model_validate({"name": trace.named(path.stem, "scenario"), **_traced(content, path.parent)})
     except OSError as error:
         raise Unreadable(clean.reason(error, path)) from error
     except Misshapen as error:

@@ -52,14 +52,14 @@ def nodes(path: Path) -> list[Table]:
     return [dict(items) | {"count": count} for items, count in counted.items()]
 
 
-def named(text: str) -> str:
-    """Return a workload class as a scenario may name it.
+def named(text: str, otherwise: str = "pod") -> str:
+    """Return a name, such as a workload class, as a scenario may write it; `otherwise` if no letter of it may stay.
 
     >>> named("shop/Web_front"), named("-")
     ('shop-web-front', 'pod')
     """
     plain = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in text.lower())
-    return plain.strip("-")[:_LONGEST].strip("-") or "pod"
+    return plain.strip("-")[:_LONGEST].strip("-") or otherwise
 
 
 def _read(path: Path, forms: Mapping[tuple[str, ...], Callable[[Row], Table]]) -> list[Table]:

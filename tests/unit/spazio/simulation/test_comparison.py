@@ -53,3 +53,9 @@ def test_a_figure_that_no_seed_has_is_null_in_json(capsys: pytest.CaptureFixture
 
     document = json.loads(capsys.readouterr().out, parse_constant=refuse)
     assert document["schedulers"]["kube"]["job_seconds"] == {"mean": None, "half": None, "seeds": 0, "lacking": 1}
+
+
+def test_what_a_scenario_is_about_is_printed_as_it_is_written(capsys: pytest.CaptureFixture[str]) -> None:
+    wanted = SERVICES.model_copy(update={"about": "see [/docs] and [red]ones"})
+    assert compare.run(lambda: wanted, seeds=1, only=["kube"], out=None, json_output=False) == 0
+    assert "see [/docs] and [red]ones" in capsys.readouterr().out

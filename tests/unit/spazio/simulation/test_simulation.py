@@ -175,6 +175,14 @@ def test_every_packaged_scenario_can_be_read(name: str) -> None:
         ("[[nodes]]\ncount = 1\n[[pods]]\nname = 'a'\ncount = 1\ncpu = 1", "pods.0.cpu: Extra inputs"),
         ("[[nodes]]\ncount = 1\n[[pods]]\nname = 'a'\ncount = 60000", "pods.0.count"),
         (
+            "[[nodes]]\ncount = 1\n[[pods]]\nname = 'a'\ncount = 1\ncores = 3\nseconds = 9",
+            "pods.0: .*cores and seconds: only serving pods have that, and kind is 'batch'",
+        ),
+        (
+            "[[nodes]]\ncount = 1\n[[pods]]\nname = 'a'\ncount = 1\nkind = 'serving'\nthreads = 8",
+            "pods.0: .*threads: only batch pods have that, and kind is 'serving'",
+        ),
+        (
             "[[nodes]]\ncount = 1\nreserved_memory = '9Gi'\n[[pods]]\nname = 'a'\ncount = 1",
             "nodes.0: .*reserved_memory",
         ),
@@ -192,6 +200,15 @@ def test_what_is_wrong_with_a_scenario_is_reported_with_its_place(tmp_path: Path
     with pytest.raises(Unreadable, match=reason) as refused:
         scenario.load(str(file))
     assert str(file) in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "name"), [("My_Scenario", "my-scenario"), ("mine v2", "mine-v2"), ("Опыт", "scenario"), ("mine", "mine")]
+)
+def test_a_scenario_without_a_name_has_that_of_its_file(tmp_path: Path, file: str, name: str) -> None:
+    path = tmp_path / f"{file}.toml"
+    path.write_text("[[nodes]]\ncount = 1\n[[pods]]\nname = 'a'\ncount = 1")
+    assert scenario.load(str(path)).name == name
 
 
 def test_pods_of_one_workload_in_several_groups_have_their_figures_together() -> None:

@@ -2,6 +2,7 @@
 
 import { announce, h, note, replace } from "./base/dom.js";
 import { age, setNow } from "./base/format.js";
+import * as storage from "./base/storage.js";
 import { WITHOUT_BUS, get, refusal, watchServer } from "./base/stream.js";
 import * as cluster from "./cluster/cluster.js";
 import * as model from "./learned/learned.js";
@@ -97,7 +98,7 @@ function show() {
 
 function theme(next) {
   document.documentElement.dataset.theme = next;
-  localStorage.setItem("spazio-theme", next);
+  storage.write("spazio-theme", next);
   current?.repaint?.();
 }
 
@@ -124,7 +125,7 @@ function keys(event) {
 
 function start() {
   const dark = matchMedia("(prefers-color-scheme: dark)").matches;
-  document.documentElement.dataset.theme = localStorage.getItem("spazio-theme") ?? (dark ? "dark" : "light");
+  document.documentElement.dataset.theme = storage.read("spazio-theme") ?? (dark ? "dark" : "light");
   replace(document.getElementById("nav"), LINKS.map(([page, title]) => h("a", { href: go(page), "data-page": page }, title)));
   document.querySelector(".skip").addEventListener("click", (event) => {
     event.preventDefault(); // its address would be that of a page

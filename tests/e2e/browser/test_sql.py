@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from nats.aio.client import Client
-from playwright.async_api import Browser, Locator, Page, Route, expect
+from playwright.async_api import Browser, Locator, Page, Route, async_playwright, expect
 
 from schemas.settings import Settings
 from schemas.subject import Names
 from sinks.history import view
-from tests.support.dashboard.browsing import CHROMIUM, opened
+from tests.support.dashboard.browsing import CHROMIUM, Watched, opened
 from tests.support.dashboard.pages import rows, served
 from tests.support.history import record
 
@@ -22,6 +22,7 @@ pytestmark = [
 ]
 NAMES = Names()
 EVIL = "<b>mine</b>"
+WITHOUT_DATA_OF_SITES = {"profile": {"default_content_setting_values": {"cookies": 2}}}
 
 
 def answer(page: Page) -> Locator:
@@ -90,6 +91,30 @@ async def test_questions_of_one_s_own_stay_in_the_browser_until_they_are_deleted
             await page.goto(f"{address}/#/sql")
             await expect(list_.locator("optgroup").first).to_have_attribute("label", "Recent")
         assert watched.complaints == []
+
+
+async def test_a_browser_that_keeps_no_data_of_sites_shows_the_page_and_says_that_no_question_is_saved(
+    client: Client, settings: Settings, tmp_path: Path
+) -> None:
+    view.create(settings.history_dir)
+    preferences = tmp_path / "profile" / "Default" / "Preferences"
+    preferences.parent.mkdir(parents=True)
+    preferences.write_text(json.dumps(WITHOUT_DATA_OF_SITES))
+    async with served(client, settings) as address, async_playwright() as playwright:
+        browser = await playwright.chromium.launch_persistent_context(
+            tmp_path / "profile", executable_path=CHROMIUM, args=["--no-sandbox"]
+        )
+        page = await browser.new_page()
+        watched = Watched(page, address)
+        await page.goto(f"{address}/#/sql")
+        await expect(page.get_by_role("navigation").get_by_role("link")).to_have_count(6)
+        await page.locator("#theme").click()
+        await page.get_by_label("SQL", exact=True).fill("SELECT 1")
+        await page.get_by_label("Name of the question").fill("mine")
+        await page.get_by_role("button", name="Save").click()
+        await expect(page.get_by_text("this browser keeps no data of this page")).to_be_visible()
+        assert watched.complaints == []
+        await browser.close()
 
 
 async def test_an_answer_is_downloaded_as_csv(

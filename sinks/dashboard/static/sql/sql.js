@@ -56,8 +56,8 @@ export function open(main, { search, keep }) {
       status.textContent = question ? "there is no statement to save" : "give the question a name";
       return;
     }
-    questions.save(question, editor.value);
-    status.textContent = `saved as “${question}”`;
+    const kept = questions.save(question, editor.value);
+    status.textContent = kept ? `saved as “${question}”` : "not saved: this browser keeps no data of this page";
     offer(question);
   }
 

@@ -8,6 +8,8 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from uuid import UUID
 
+_WHOLE = 2**53  # up to which each whole number is a number of a browser
+
 
 def distinct(names: Sequence[str]) -> list[str]:
     """Number repeated names, so that each is a key of its own.
@@ -37,6 +39,21 @@ def value(given: object) -> object:
     if isinstance(given, dict):
         return {_key(key): value(item) for key, item in given.items()}
     return _scalar(given)
+
+
+def exact(given: object) -> object:
+    """Return a value of JSON with whole numbers as text where a browser, whose numbers have 53 bits, would change them.
+
+    >>> exact([2**53, 2**53 + 1, {"id": -(2**60)}])
+    [9007199254740992, '9007199254740993', {'id': '-1152921504606846976'}]
+    """
+    if isinstance(given, int):
+        return given if -_WHOLE <= given <= _WHOLE else str(given)
+    if isinstance(given, list):
+        return [exact(item) for item in given]
+    if isinstance(given, dict):
+        return {key: exact(item) for key, item in given.items()}
+    return given
 
 
 def _scalar(given: object) -> object:

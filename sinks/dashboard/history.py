@@ -9,7 +9,7 @@ class Answer(NamedTuple):
 
     Attributes:
         columns: Names of the columns, each once.
-        rows: Values that JSON can represent.
+        rows: Values that JSON can represent, with whole numbers beyond 53 bits as text.
         truncated: There are more rows, or rows of more bytes than an answer may have.
     """
 

@@ -119,7 +119,7 @@ def _fetched(connection: duckdb.DuckDBPyConnection, query: str, most: int) -> An
     names = plain.distinct([column[0] for column in result.description or []])
     rows, size = list[list[Any]](), 0
     while (fetched := result.fetchone()) is not None:
-        row = [plain.value(cell) for cell in fetched]
+        row = [plain.exact(plain.value(cell)) for cell in fetched]
         size += len(msgspec.json.encode(row))
         if len(rows) == most or (rows and size > _ANSWER_BYTES):
             return Answer(names, rows, truncated=True)

@@ -156,6 +156,45 @@ async def test_the_tables_are_listed_with_their_columns_and_can_be_looked_into(
         assert watched.complaints == []
 
 
+async def test_no_digit_of_a_number_is_lost_without_a_word(
+    browser: Browser, client: Client, settings: Settings, tmp_path: Path
+) -> None:
+    view.create(settings.history_dir)
+    statement = (
+        "SELECT 1796010399.156 AS epoch, 123456789.5::DOUBLE AS bytes, 0.123456789::DOUBLE AS share, "
+        "-1234567.891::DOUBLE AS change, 42.0::DOUBLE AS whole, 9007199254740993 AS id, "
+        "1180591620717411303424::HUGEINT AS sum, [9007199254740993] AS ids"
+    )
+    shown = [
+        "1796010399.16",
+        "123456789.5",
+        "0.123457",
+        "-1234567.89",
+        "42",
+        "9007199254740993",
+        "1180591620717411303424",
+    ]
+    async with served(client, settings) as address:
+        watched = await opened(browser, address, "sql")
+        await watched.page.get_by_label("SQL", exact=True).fill(statement)
+        await watched.page.get_by_role("button", name="Run").click()
+        cells = answer(watched.page).locator("td")
+        await expect(cells.nth(5)).to_have_text(shown[5])
+        assert (await cells.all_inner_texts())[:7] == shown
+        titles = {0: "1796010399.156", 2: "0.123456789", 3: "-1234567.891"}
+        for at in range(7):
+            title = cells.nth(at).locator("[title]")
+            assert await title.count() == (at in titles)
+            if at in titles:
+                await expect(title).to_have_attribute("title", titles[at])
+        await expect(cells.nth(7)).to_have_text('["9007199254740993"]')
+        async with watched.page.expect_download() as download:
+            await watched.page.get_by_role("button", name="Download as CSV").click()
+        await (await download.value).save_as(tmp_path / "answer.csv")
+        assert parsed(tmp_path / "answer.csv")[1][5:7] == shown[5:]
+        assert watched.complaints == []
+
+
 async def test_an_answer_that_comes_late_does_not_replace_a_newer_one(
     browser: Browser, client: Client, settings: Settings
 ) -> None:

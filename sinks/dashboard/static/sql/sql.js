@@ -139,7 +139,14 @@ const isTime = (value) => typeof value === "string" && /^\d{4}-\d\d-\d\d/.test(v
 
 const text = (value) => {
   if (value === null) return "–";
-  if (typeof value === "number") return Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(6)));
+  if (typeof value === "number") return rounded(value);
   if (typeof value === "object") return JSON.stringify(value);
   return String(value);
 };
+
+// A number with at least its whole part and two digits behind the point; if there are more, with all of them in a tip.
+function rounded(value) {
+  const whole = String(Math.trunc(Math.abs(value))).length;
+  const short = Number.isInteger(value) ? value : Number(value.toPrecision(Math.max(6, whole + 2)));
+  return short === value ? String(value) : h("span", { title: String(value) }, String(short));
+}

@@ -119,7 +119,7 @@ function matches(word, node, cluster, isStale) {
     if (key === "stale") return isStale(node) === (value !== "no");
     if (key === "zone") return (facts?.zone ?? "").toLowerCase().includes(value);
     if (key === "type") return (facts?.type ?? "").toLowerCase().includes(value);
-    if (key === "class") return node.classes.some(([number]) => cluster.classes[number].toLowerCase().includes(value));
+    if (key === "class") return node.classes.some(([number, , , pods]) => pods > 0 && cluster.classes[number].toLowerCase().includes(value));
     return labels.some(([label, text]) => label.toLowerCase() === key && text.toLowerCase() === value);
   }
   return node.node.toLowerCase().includes(word)

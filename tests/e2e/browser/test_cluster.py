@@ -72,10 +72,10 @@ async def test_nodes_are_grouped_by_their_labels_and_their_largest_class(
                 await expect(page).to_have_url(re.compile(f"node={given[at].node}"))
                 await page.keyboard.press("j")
         listed = page.get_by_role("region", name="Nodes", exact=True).locator("tbody tr")
-        for word, at in (("class:shop/web", [0, 1]), ("class:none", [])):
+        for word, shown in (("class:shop/web", [0, 1]), ("class:none", [])):
             await page.get_by_label("Filter nodes").fill(word)
-            await expect(listed).to_have_count(len(at))
-            await expect(listed.locator("a")).to_have_text([given[each].node for each in at])
+            await expect(listed).to_have_count(len(shown))
+            await expect(listed.locator("a")).to_have_text([given[each].node for each in shown])
         assert watched.complaints == []
 
 

@@ -82,13 +82,7 @@ def issue(folder: Path, bus: Names, wanted: Wanted) -> Iterable[str]:
         ValueError: A name cannot be used, or the folder is damaged or one that has such a folder.
         OSError: The folder cannot be written.
     """
-    inner = folder / authority.FOLDER
-    if os.path.exists(inner / authority.SERVER):  # noqa: PTH110 # it raises nothing where it may not look
-        raise ValueError(f"{folder} is a data folder with credentials of its own; name {inner}, or another folder")
-    if wanted.region and not (wanted.nodes and is_node_name(wanted.region)):
-        raise ValueError(f"--region {wanted.region}: name the region, and its nodes with --nodes FILE")
-    if (wanted.revoke or wanted.rotate or wanted.retire) and not (folder / authority.ISSUED).exists():
-        raise ValueError(f"{folder} has issued nothing: name the folder of your credentials with --out")
+    _check(folder, wanted)
     server = folder / authority.SERVER
     before = server.read_text(errors="replace") if server.exists() else ""
     with authority.opened(folder, bus) as own:
@@ -126,6 +120,16 @@ def issue(folder: Path, bus: Names, wanted: Wanted) -> Iterable[str]:
     if before and server.read_text() != before:
         lines.append(f"{server} has changed: {_RELOAD}")
     return lines
+
+
+def _check(folder: Path, wanted: Wanted) -> None:
+    inner = folder / authority.FOLDER
+    if os.path.exists(inner / authority.SERVER):  # noqa: PTH110 # it raises nothing where it may not look
+        raise ValueError(f"{folder} is a data folder with credentials of its own; name {inner}, or another folder")
+    if wanted.region and not (wanted.nodes and is_node_name(wanted.region)):
+        raise ValueError(f"--region {wanted.region}: name the region, and its nodes with --nodes FILE")
+    if (wanted.revoke or wanted.rotate or wanted.retire) and not (folder / authority.ISSUED).exists():
+        raise ValueError(f"{folder} has issued nothing: name the folder of your credentials with --out")
 
 
 def _rotate_others(own: authority.Authority, wanted: Wanted) -> list[str]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from prometheus_client import Gauge
@@ -47,9 +47,19 @@ class Health:
                 DEGRADED.labels(part).set(0)
 
     @asynccontextmanager
-    async def within(self, part: str, seconds: float, reason: str) -> AsyncIterator[None]:
-        """Degrade a part if the block takes longer than `seconds`; recover it when the block ends."""
-        timer = asyncio.get_running_loop().call_later(seconds, self.degrade, part, reason)
+    async def within(self, part: str, seconds: float, reason: str | Callable[[], str]) -> AsyncIterator[None]:
+        """Degrade a part if the block takes longer than `seconds`; recover it when the block ends.
+
+        Args:
+            part: The part.
+            seconds: How long the block may take.
+            reason: Why it takes longer, or what returns that by then.
+        """
+
+        def degrade() -> None:
+            self.degrade(part, reason if isinstance(reason, str) else reason())
+
+        timer = asyncio.get_running_loop().call_later(seconds, degrade)
         try:
             yield
             self.recover(part)

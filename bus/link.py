@@ -76,6 +76,7 @@ class Connection(Tapped):
         refusal: Why the server does not accept the user now; empty: it does.
         denials: Subjects that the user was lately refused.
         left_out: Requests that this service leaves to others, since its user may not send them.
+        crowded: Streams that refused the last batch, as they do while too many of others are not ended.
     """
 
     def __init__(self, own: Credential | None = None, trusted: Trust | None = None, *, verified: bool = False) -> None:
@@ -90,6 +91,7 @@ class Connection(Tapped):
         self._own, self._trusted, self._verified = own, trusted, verified
         self.refusal, self.denials = "", Denials()
         self.left_out: set[str] = set()
+        self.crowded: set[str] = set()
         self.closed = asyncio.Event()
         self.attempted = 0.0
         self._ps: _CountingParser = _CountingParser(self)

@@ -28,8 +28,8 @@ from bus.folding.overload.thinning import Thinning
 from bus.folding.portion import Portion
 from bus.folding.publication import Publication
 from bus.folding.task import Fold, Journal, Shared, Task
-from bus.health import UNSTORED, Health
-from bus.publishing import dead
+from bus.health import Health
+from bus.publishing import batch, dead
 from bus.publishing.batch import Fenced
 from bus.reading import feed
 from bus.reading.lease import Lease, Lost
@@ -254,7 +254,7 @@ class TaskRunner:
         self._account.add("folded", len(messages) - len(invalid))
         fresh = [each for each in invalid if messages[each.index].sequence > self._rows.published]
         bad = [(messages[each.index], each.reason) for each in fresh]
-        async with self._health.within(self.task.consumer, _PATIENCE_SECONDS, UNSTORED):
+        async with self._health.within(self.task.consumer, _PATIENCE_SECONDS, lambda: batch.unstored(self._client)):
             await dead.bury_all(self._client, self._names, "process", source.name, bad, timeout_seconds=self._timeout)
             await self._rows.store(messages, outputs, source)
         self.sequence, self._stored_us, self._consistent = messages[-1].sequence, messages[-1].stored_us, True

@@ -18,6 +18,8 @@ from nats.js.errors import NotFoundError
 from prometheus_client import Counter
 
 from bus.api import WRONG_LAST_SEQUENCE, Refused
+from bus.health import UNSTORED
+from bus.link import Connection
 from bus.publishing.bounds import excess
 from bus.stream import Stored
 
@@ -25,6 +27,12 @@ log = logging.getLogger(__name__)
 
 MAXIMUM_ROWS = 999
 MAXIMUM_BYTES = 8 << 20  # of the payloads of a batch, so that a slow link stores it within an attempt
+# Error codes: too many batches are begun and not ended; of a batch that was not let in for this, its commit alone came.
+_CROWDED = (10210, 10176)
+_UNENDED = (
+    "the NATS server refuses batches for {}: as many as it takes are begun and not ended, as with a "
+    "stolen credential of a role that may publish there (docs/security.md), or parts of them were lost"
+)
 _EXPECTED = api.Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value
 _RETRY_SECONDS = 0.2
 _ATTEMPT_SECONDS = 2.0  # an answer lost in a failover never arrives; a second attempt is harmless
@@ -205,6 +213,7 @@ async def attempt(client: Client, stream: str, batches: Sequence[Batch], timeout
     reply = await client.request(cursor.subject, cursor.payload, timeout=limit, headers=headers)
     answer: Mapping[str, object] = json.loads(reply.data)
     error = answer.get("error")
+    _note(client, stream, error)
     if isinstance(error, dict):
         if error.get("err_code") in WRONG_LAST_SEQUENCE:
             raise Fenced(
@@ -215,6 +224,22 @@ async def attempt(client: Client, stream: str, batches: Sequence[Batch], timeout
     assert isinstance(newest, int)  # a positive acknowledgement always has it
     before = newest - total
     return [before + end for end in accumulate(batch.messages for batch in batches)]
+
+
+def unstored(client: Client) -> str:
+    """Return why batches of this connection are not stored, as far as the server's last answers say."""
+    crowded = sorted(client.crowded) if isinstance(client, Connection) else []
+    return _UNENDED.format(", ".join(crowded)) if crowded else UNSTORED
+
+
+def _note(client: Client, stream: str, error: object) -> None:
+    """Note whether a stream refuses batches since too many of others are not ended."""
+    if not isinstance(client, Connection):
+        return
+    if isinstance(error, dict) and error.get("err_code") in _CROWDED:
+        client.crowded.add(stream)
+    else:
+        client.crowded.discard(stream)
 
 
 def _frames(batches: Sequence[Batch], identity: str, largest: int) -> bytes:

@@ -138,3 +138,19 @@ async def test_totals_are_not_shown_as_current_once_every_node_is_stale(
         await expect(room).to_have_text("–", timeout=20_000)
         await expect(page.locator(".card small").first).to_have_text("3 stale")
         await expect(page.get_by_text("what fits is not known")).to_be_visible()
+
+
+async def test_choices_of_an_address_that_are_gone_are_shown_as_what_they_are(
+    browser: Browser, client: Client, settings: Settings
+) -> None:
+    path = "cluster?class=nosuch&add=5&group=label%3Apool&show=constructor"
+    async with visited(browser, client, settings, rows(3), path) as watched:
+        page = watched.page
+        await expect(page.get_by_label("Class of the pods").locator("option:checked")).to_have_text("nosuch, not known")
+        await expect(page.locator(".answer")).to_contain_text("0 of 5 pods of nosuch fit")
+        await expect(page.get_by_label("Group by").locator("option:checked")).to_have_text("label pool")
+        await expect(page.get_by_label("Show").locator("option:checked")).to_have_text("pods that fit, at least")
+        await page.get_by_label("Class of the pods").select_option(label="shop/web")
+        await expect(page.locator(".answer")).to_contain_text("of shop/web fit")
+        await expect(page.get_by_label("Class of the pods").locator("option", has_text="nosuch")).to_have_count(0)
+        assert watched.complaints == []

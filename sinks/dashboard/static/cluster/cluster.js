@@ -17,7 +17,7 @@ export const EVENTS = true; // their stream reports the state of the connection
 export function open(main, { search, report, go, keep, about }) {
   const cluster = new Cluster();
   const view = {
-    text: search.get("q") ?? "", by: search.get("group") ?? "", measure: OLD_MEASURES[search.get("show")] ?? search.get("show") ?? "lower",
+    text: search.get("q") ?? "", by: search.get("group") ?? "", measure: measured(search.get("show")),
     name: search.get("class") ?? "", count: Number(search.get("add") ?? 0), selected: search.get("node") ?? "",
     sort: search.get("sort") ?? "lower", down: search.get("down") === "1",
   };
@@ -134,8 +134,8 @@ export function open(main, { search, report, go, keep, about }) {
 
   function drawSelects() {
     const names = [...cluster.classes].sort().map((name) => [name, workload(name)]);
-    options(classSelect, [["", "the mix"], ...names], view.name);
-    options(groupSelect, [...GROUPS, ...cluster.labels.map((label) => [LABEL + label, `label ${label}`])], view.by);
+    options(classSelect, [["", "the mix"], ...names], view.name, `${workload(view.name)}${cluster.loaded ? ", not known" : ""}`);
+    options(groupSelect, [...GROUPS, ...cluster.labels.map((label) => [LABEL + label, `label ${label}`])], view.by, view.by.replace(LABEL, "label "));
   }
 
   function drawList(nodes) {
@@ -212,10 +212,17 @@ export function open(main, { search, report, go, keep, about }) {
   };
 }
 
-// Sets the choices of a select, as [value, title], if they have changed.
-function options(element, choices, chosen) {
-  const form = JSON.stringify(choices);
+// The measure that an address names, or the first.
+function measured(name) {
+  const current = Object.hasOwn(OLD_MEASURES, name) ? OLD_MEASURES[name] : name;
+  return MEASURES.some(([measure]) => measure === current) ? current : MEASURES[0][0];
+}
+
+// Sets the choices of a select, as [value, title], if they have changed; what is chosen is one of them, by the title `otherwise`.
+function options(element, choices, chosen, otherwise) {
+  const all = choices.some(([value]) => value === chosen) ? choices : [...choices, [chosen, otherwise]];
+  const form = JSON.stringify(all);
   if (element.dataset.choices === form) return;
   element.dataset.choices = form;
-  replace(element, choices.map(([value, title]) => h("option", { value, selected: value === chosen }, title)));
+  replace(element, all.map(([value, title]) => h("option", { value, selected: value === chosen }, title)));
 }

@@ -30,6 +30,8 @@ from schemas.settings import SettingsError
 log = logging.getLogger(__name__)
 
 _CONNECT_SECONDS = 10
+_LOAD_SECONDS = 20.0  # for the configuration, which a credential plugin may take part in
+_HANGS = "the kubeconfig's credential plugin does not end; run it by hand, and see what it waits for"
 _LARGEST_REFUSAL = 1 << 16
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _HOST = "KUBERNETES_SERVICE_HOST"
@@ -82,13 +84,26 @@ async def configuration(settings: Kube) -> Configuration:
     return result
 
 
+async def _at_start(settings: Kube) -> Configuration:
+    try:
+        return await _loaded(settings)
+    except TimeoutError:
+        raise SettingsError([f"kube config: {_HANGS}"]) from None
+
+
+async def _loaded(settings: Kube) -> Configuration:
+    """Read the configuration; raises TimeoutError if a plugin does not end."""
+    async with asyncio.timeout(_LOAD_SECONDS):
+        return await configuration(settings)
+
+
 async def address(settings: Kube) -> str:
     """Return where the API server is.
 
     Raises:
         SettingsError: The kubeconfig or the service account cannot be used.
     """
-    return str((await configuration(settings)).host)
+    return str((await _at_start(settings)).host)
 
 
 async def cluster(settings: Kube) -> str:
@@ -97,7 +112,7 @@ async def cluster(settings: Kube) -> str:
     Raises:
         SettingsError: The kubeconfig or the service account cannot be used.
     """
-    loaded = await configuration(settings)
+    loaded = await _at_start(settings)
     if not loaded.ssl_ca_cert:
         return str(loaded.host)
     authority = await asyncio.to_thread(Path(loaded.ssl_ca_cert).read_bytes)
@@ -234,7 +249,9 @@ class Api:
         async with self._opening:
             if self._link is None:
                 try:
-                    loaded = await configuration(self._settings)
+                    loaded = await _loaded(self._settings)
+                except TimeoutError as error:
+                    raise answer.Away(_HANGS) from error
                 except SettingsError as error:
                     raise answer.Trouble(str(error)) from error
                 self._link = _Link(ApiClient(loaded))

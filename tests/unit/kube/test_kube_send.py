@@ -15,6 +15,7 @@ from aiohttp import web
 from kube import answer, apply
 from kube.api import Api, cluster
 from schemas.sections.measurement import Kube
+from schemas.settings import SettingsError
 from tests.integration.kube.api_server import kubeconfig
 from tests.support.extender.asking import make_keys
 
@@ -157,6 +158,27 @@ async def test_an_address_that_gives_no_answer_is_read_again(server: Server, tmp
         server.configure(tmp_path / "kubeconfig", "t")
         assert await ask() == {}
         await api.close()
+
+
+async def test_a_credential_plugin_that_hangs_is_an_outage_and_a_fault_at_the_start(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kube.api._LOAD_SECONDS", 0.3)
+    path = server.configure(tmp_path / "kubeconfig", "t")
+    content = json.loads(path.read_text())
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "sleep", "args": ["60"]}
+    content["users"][0]["user"] = {"exec": plugin | {"interactiveMode": "Never"}}
+    path.write_text(json.dumps(content))
+    client = Api(Kube(config=path))
+    with pytest.raises(answer.Away, match="credential plugin does not end"):
+        async with client.get("nodes", {}, silence_seconds=60):
+            pass
+    with pytest.raises(SettingsError, match="credential plugin does not end"):
+        await cluster(Kube(config=path))
+    server.configure(tmp_path / "kubeconfig", "t")
+    async with client.get("nodes", {}, silence_seconds=60) as response:
+        assert await response.json() == {}
+    await client.close()
 
 
 @pytest.mark.slow

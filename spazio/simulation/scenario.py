@@ -120,7 +120,7 @@ class Pods(_Table):
         other = next(kind for kind in _OWN if kind != self.kind)
         if foreign := [name for name in _OWN[other] if name in self.model_fields_set]:
             names = " and ".join(foreign)
-            raise ValueError(f"{names}: only {other} pods have that, and kind is {self.kind!r}")
+            raise ValueError(f"{names}: only pods of kind {other} have that, and kind is {self.kind!r}")
         return self
 
     @property

@@ -176,11 +176,11 @@ def test_every_packaged_scenario_can_be_read(name: str) -> None:
         ("[[nodes]]\ncount = 1\n[[pods]]\nname = 'a'\ncount = 60000", "pods.0.count"),
         (
             "[[nodes]]\ncount = 1\n[[pods]]\nname = 'a'\ncount = 1\ncores = 3\nseconds = 9",
-            "pods.0: .*cores and seconds: only serving pods have that, and kind is 'batch'",
+            "pods.0: .*cores and seconds: only pods of kind serving have that, and kind is 'batch'",
         ),
         (
             "[[nodes]]\ncount = 1\n[[pods]]\nname = 'a'\ncount = 1\nkind = 'serving'\nthreads = 8",
-            "pods.0: .*threads: only batch pods have that, and kind is 'serving'",
+            "pods.0: .*threads: only pods of kind batch have that, and kind is 'serving'",
         ),
         (
             "[[nodes]]\ncount = 1\nreserved_memory = '9Gi'\n[[pods]]\nname = 'a'\ncount = 1",

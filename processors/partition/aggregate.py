@@ -175,6 +175,7 @@ def merge(
         transitions=_total([model.transitions for model in live]),
         costed=_total([model.costed for model in live]),
         voting=_total([model.voting for model in live]),
+        voted=_total([model.voted for model in live]),
         ratios=ratios,
     )
 
@@ -241,6 +242,7 @@ def model_of(second: int, partition: int, variant: Variant, sums: Sums) -> Model
         transitions=(sums.classes and sums.classes.transitions) or None,
         costed=sums.costed or None,
         voting=(sums.classes and sums.classes.voting) or None,
+        voted=(sums.classes and sums.classes.voted) or None,
         ratios=None if variant.absolute else True,
     )
 

@@ -1,5 +1,6 @@
 """What the nodes of a partition know of classes together: pods, usage and starts by class, for the global model."""
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -17,12 +18,16 @@ _FIELDS = ("pods", "cpu", "memory", "soaking", "started", "recent", "running", "
 
 
 class Sums(NamedTuple):
-    """Sums by class; of all starts those that repeat the class before them, and those that could; voting nodes."""
+    """Sums by class; of all starts those that repeat the class before them, and those that could; voting nodes.
+
+    `voted` is the sum of votes, also of those for classes that are not listed.
+    """
 
     classes: dict[str, ClassSum]
     repeats: float
     transitions: float
     voting: int
+    voted: float
 
 
 class Believed(NamedTuple):
@@ -31,12 +36,14 @@ class Believed(NamedTuple):
     Attributes:
         cost: (nodes, slots, resources) of the class of each slot.
         fair: (nodes, slots) pods of it that a node has evidence of, in the mean.
-        mix: (resources,) cost of a pod of the mix.
+        mix: (nodes, resources) cost of a pod of the mix.
+        mixed: (nodes, slots) True: the class of the slot is in the mix.
     """
 
     cost: Array
     fair: Array
     mix: Array
+    mixed: NDArray[np.bool_]
 
 
 def add_up(state: classes.State, cost: Cost, believed: Believed, names: Sequence[str], at_us: int) -> Sums | None:
@@ -58,7 +65,8 @@ def add_up(state: classes.State, cost: Cost, believed: Believed, names: Sequence
     starts = mix.faded(state.starts, np.maximum(at_us - state.at_us, 0) / 1e6)
     used = (state.label >= 0) & ((counted > 0) | (starts.started > _FORGOTTEN))
     running = np.where(counted > 0, state.pods, 0.0) * factor
-    votes = voting.votes(starts, state.pods, np.where(np.isnan(believed.cost), cost.value, believed.cost), believed.mix)
+    assumed = np.where(np.isnan(believed.cost), cost.value, believed.cost)
+    votes = voting.votes(starts, state.pods, assumed, believed.mixed, believed.mix)
     columns = [counted, taken[..., 0], taken[..., 1], soaking, starts.started, starts.recent, running, votes]
     totals = np.stack([np.bincount(state.label[used], column[used], len(names)) for column in columns], axis=1)
     nodes = np.bincount(state.label[used & evident], minlength=len(names))
@@ -71,4 +79,5 @@ def add_up(state: classes.State, cost: Cost, believed: Believed, names: Sequence
     if not by_class:
         return None
     repeats, transitions = (float(np.add.accumulate(part)[-1]) for part in (starts.repeats, starts.transitions))
-    return Sums(by_class, repeats, transitions, int(np.count_nonzero(np.any(votes > 0, axis=1))))
+    voters = int(np.count_nonzero(np.any(votes > 0, axis=1)))
+    return Sums(by_class, repeats, transitions, voters, math.fsum(totals[:, _FIELDS.index("votes")].tolist()))

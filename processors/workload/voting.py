@@ -4,15 +4,16 @@ What a pod of a class takes is a mean of the nodes that run it, each within the 
 comes next is a mean, too, from three nodes with starts on: each says how likely each class is by its own starts
 (`mix`), and none counts for more than another, however many pods it says it has started. A node whose mix costs more
 than the cluster's counts for as much less, so that no single one makes the mean pod of the mix more expensive than
-by its own share. A class that one node alone has evidence of is in that node's mix alone. With fewer nodes
-it is impossible to tell which one is wrong, and starts are added up.
+by its own share. A class that one node alone has evidence of is in that node's mix alone; for all others its votes are
+for the mean pod of the cluster (ADR 61). With fewer nodes it is impossible to tell which one is wrong, and starts are
+added up.
 
 What pods of a class took is remembered for a day after the last of them, so that a job that comes again need not be
 learned again (ADR 60). As soon as there is evidence of its new pods, nothing else counts.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ _LOW, _HIGH = 0.8, 1.25  # of the mean cost of a class, within which a node's co
 _FAR = 4.0  # times the mean cost of a class, or a fraction of it: the node is reported
 _EVIDENT_SECONDS = 10.0
 _ATTESTED = 2  # nodes
+_LEAST_WEIGHT = 0.005  # of a class in the mix that is worth a word
 _REMEMBERED_US = 25 * 3600 * 1_000_000  # a job that runs once a day, and later than the day before
 _FADING_US = 600 * 1_000_000  # half-life
 _REMEMBERED = 16  # classes, since jobs may have a name of their own each time
@@ -119,30 +121,37 @@ def contribution(pods: Array, taken: Array, mean: Array, fair: Array) -> tuple[A
     return fair_share.bounded(pods, taken, valid, fair, low=_LOW, high=_HIGH)
 
 
-def votes(starts: mix.State, pods: Array, cost: Array, mean: Array) -> Array:
+def votes(starts: mix.State, pods: Array, cost: Array, mixed: NDArray[np.bool_], mean: Array) -> Array:
     """Return how likely the next pod is of each class (nodes, slots) by each node's own starts, at most 1 in all.
 
     Args:
         starts: Starts, faded to now.
         pods: (nodes, slots) running pods.
         cost: (nodes, slots, resources) cost of the class of each slot.
-        mean: (resources,) cost of a pod of the cluster's mix; NaN: not known.
+        mixed: (nodes, slots) True: the class is in the cluster's mix; a vote for another costs no more than the mean
+            pod of the cluster.
+        mean: (nodes, resources) cost of a pod of the cluster's mix; NaN: not known.
     """
     likely = mix.weights(starts.started, starts.recent, pods, starts.repeats, starts.transitions)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        own = usage.over_slots(likely[..., None] * cost)
+        own = usage.over_slots(np.where(mixed, likely, 0.0)[..., None] * cost)
         factor = np.where(own > mean, mean / own, 1.0).min(axis=1)
-    weighed: Array = likely * factor[:, None]
+    weighed: Array = likely * np.where(mixed, factor[:, None], 1.0)
     return weighed
 
 
 def mix_of(model: Model) -> dict[str, float]:
-    """Return how likely the next pod is of each class, by the cluster's starts; empty: it knows of none."""
+    """Return how likely the next pod is of each class, by the cluster's starts; empty: it knows of none.
+
+    What is missing to 1 is how likely it is of a class that no two nodes have evidence of. One node alone, which has a
+    vote at most, adds nothing to that.
+    """
     sums = model.classes or {}
     if (model.voting or 0) >= fair_share.LEAST_VOTERS:
-        attested = {name: item.votes for name, item in sums.items() if (item.nodes or 0) >= _ATTESTED}
-        total = sum(weight or 0.0 for weight in attested.values())
-        return {name: weight / total for name, weight in attested.items() if weight} if total > 0 else {}
+        attested = {name: item.votes for name, item in sums.items() if item.votes and (item.nodes or 0) >= _ATTESTED}
+        agreed = sum(attested.values())
+        others = max(model.voted or 0.0, sum(item.votes or 0.0 for item in sums.values())) - agreed
+        return {name: weight / (agreed + max(others - 1.0, 0.0)) for name, weight in attested.items()}
     started = {name: item for name, item in sums.items() if item.started}
     if not started:
         return {}
@@ -160,7 +169,8 @@ def likely(starts: mix.State, pods: Array, here: Array, elsewhere: Array) -> Arr
     Args:
         starts: Starts.
         pods: (nodes, slots) running pods.
-        here: (nodes, slots) how likely the class of each slot is by the cluster's mix; all 0: it has none.
+        here: (nodes, slots) how likely the class of each slot is by the cluster's mix; all 0: it has none. What that
+            lacks to 1 counts as the mean pod.
         elsewhere: (classes,) the same for the classes that the cluster knows.
     """
     if not np.any((here <= 0) & (starts.started > 0)):
@@ -171,14 +181,35 @@ def likely(starts: mix.State, pods: Array, here: Array, elsewhere: Array) -> Arr
     return np.concatenate((alone + here * others, elsewhere * others), axis=1)
 
 
-def cost_of_mix(likely: Mapping[str, float], sums: Mapping[str, ClassSum]) -> Array:
-    """Return what a pod of the mix takes, (resources,) cores and bytes, as far as its classes are known; else NaN."""
+def by_label(mixed: Mapping[str, float], find: Callable[[str], int | None], labels: int) -> Array:
+    """Return a mix by label, (labels + 1,); the last one is that of no class, as for what has no label."""
+    weights = np.zeros(labels + 1)
+    for name, weight in mixed.items():
+        if (number := find(name)) is not None:
+            weights[number] = weight
+    return weights
+
+
+def named(weights: Array, label: NDArray[np.int64], names: Sequence[str]) -> list[dict[str, float]]:
+    """Return the largest weights (nodes, classes) of each node's mix by name, as far as they are worth a word."""
+    columns = np.argsort(-weights, axis=1, kind="stable")[:, :MAXIMUM_CLASSES]
+    largest, labels = np.take_along_axis(weights, columns, axis=1), np.take_along_axis(label, columns, axis=1)
+    return [
+        {names[number]: weight for number, weight in zip(*row, strict=True) if weight >= _LEAST_WEIGHT}
+        for row in zip(labels.tolist(), largest.tolist(), strict=True)
+    ]
+
+
+def cost_of_mix(likely: Mapping[str, float], sums: Mapping[str, ClassSum]) -> tuple[Array, float]:
+    """Return what classes that are known add to the cost of a pod of the mix, and how likely a pod of another is.
+
+    The first is in cores and bytes, (resources,); NaN: none is known.
+    """
     shares = [(likely[name], item) for name, item in sums.items() if likely.get(name) and item.pods > 0]
-    weight = sum(share for share, _ in shares)
-    if weight <= 0:
-        return np.full(2, np.nan)
+    if not shares:
+        return np.full(2, np.nan), 1.0
     totals = [sum(share * getattr(item, name) / item.pods for share, item in shares) for name in ("cpu", "memory")]
-    return np.array(totals) / weight
+    return np.array(totals), max(1.0 - sum(share for share, _ in shares), 0.0)
 
 
 def far(state: classes.State, mean: Array) -> NDArray[np.bool_]:

@@ -33,7 +33,6 @@ Rows = NDArray[np.intp]
 
 _STRANGE = 4.0
 _STILL = 0.5  # starts of about an hour, faded: nothing was started for 40 minutes
-_LEAST_WEIGHT = 0.005  # of a class in the mix that is worth a word
 _UNKNOWN = Cluster(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0), np.zeros(0), np.zeros((0, 2)), np.zeros(0))
 
 
@@ -52,7 +51,7 @@ class Workloads:
         self._attested: voting.Attested = {}
         self._priors = np.full((1, 2), np.nan)
         self._mix: dict[str, float] = {}  # of the cluster
-        self._mix_cost = np.full(2, np.nan)
+        self._mix_cost = np.full(2, np.nan), 1.0
 
     def extend(self, nodes: int) -> None:
         """Make room for so many more nodes."""
@@ -172,10 +171,7 @@ class Workloads:
 
         The cluster's starts say so once there are any, so that it does not depend on who shares a partition.
         """
-        expected = np.zeros(len(self._index) + 1)  # the last one is that of EMPTY
-        for name, weight in self._mix.items():
-            if (number := self._index.find(name)) is not None:
-                expected[number] = weight
+        expected = voting.by_label(self._mix, self._index.find, len(self._index))
         return voting.likely(state.starts, state.pods, expected[state.label], expected[self._cluster.label])
 
     def moved(self, rows: Rows, room: Room) -> NDArray[np.bool_]:
@@ -200,13 +196,7 @@ class Workloads:
     def mixes(self, indices: Rows, room: Room) -> list[dict[str, float]]:
         """Return the weights of some nodes' mixes by class, the largest of each; none where no mix counts."""
         counting = np.where(room.estimated[indices, None], room.weights[indices], 0.0)
-        columns = np.argsort(-counting, axis=1, kind="stable")[:, :MAXIMUM_CLASSES]
-        weights, labels = np.take_along_axis(counting, columns, axis=1), room.label[indices[:, None], columns]
-        names = self._index.names
-        return [
-            {names[label]: weight for label, weight in zip(*row, strict=True) if weight >= _LEAST_WEIGHT}
-            for row in zip(labels.tolist(), weights.tolist(), strict=True)
-        ]
+        return voting.named(counting, room.label[indices], self._index.names)
 
     def sums(self, alive: NDArray[np.bool_], reference: Array, at_us: int) -> totals.Sums | None:
         """Add up pods and usage by class over live nodes, each as far as it has evidence of its own; and starts.
@@ -222,7 +212,10 @@ class Workloads:
             return None
         state = table.take(self._state, rows)
         cost = self._cost(state, reference[rows])
-        believed = totals.Believed(self._prior(state.label), self._by_label(state.label), self._mix_cost)
+        of_classes, others = self._mix_cost
+        mix_cost = of_classes + others * reference[rows]
+        mixed = voting.by_label(self._mix, self._index.find, len(self._index))[state.label] > 0
+        believed = totals.Believed(self._prior(state.label), self._by_label(state.label), mix_cost, mixed)
         return totals.add_up(state, cost, believed, self._index.names, at_us)
 
     def outvoted(self, rows: Rows, oversized: Sequence[bool]) -> dict[int, list[str]]:

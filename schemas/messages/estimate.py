@@ -113,6 +113,9 @@ class Model(Message):
     transitions: Annotated[float | None, Field(ge=0, le=1e12, description="starts after an earlier one, faded")] = None
     costed: Annotated[Count | None, Field(description="nodes with evidence of what a pod takes")] = None
     voting: Annotated[Count | None, Field(description="nodes on which pods were started, or ran before")] = None
+    voted: Annotated[
+        float | None, Field(ge=0, le=1e12, description="sum of votes, also of those for classes that are not listed")
+    ] = None
     ratios: Annotated[
         Literal[True] | None, Field(description="usage is in ratios of each node (reference variant), not in its units")
     ] = None
@@ -176,7 +179,8 @@ class Availability(Message):
             max_length=MAXIMUM_CLASSES,
             description="probability of each workload class for the next pod, - for pods of unknown class and of "
             "classes beyond estimate.classes: what "
-            "`available` counts; absent: reference pods, or mean pods where pods' usage is unknown",
+            "`available` counts; what is missing to 1 is the mean pod of the cluster; absent: reference pods, or mean "
+            "pods where pods' usage is unknown",
         ),
     ] = None
     classes: Annotated[

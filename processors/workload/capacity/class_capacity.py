@@ -8,7 +8,7 @@ shakes the sum. Class w then fits `A = min over resources of free/W_w` more time
 number says what fits if nothing else comes.
 
 What comes next is a mix: weights w_k by what was started lately (`mix`), so what fits of it is
-`min over resources of free / sum of w_k W_k`. Where no class is known to come, it is the reference pod.
+`min over resources of free / sum of w_k W_k`. As far as no class is known to come, it is the reference pod.
 
 The lower bound is what fits in the bad one of ten cases, over what is not known: the level of use (V), the mean cost of
 a class (v, and b^2/n where the n pods that run differ), how far the cost of the next x pods is from that mean (b^2/x),
@@ -61,7 +61,7 @@ class Room(NamedTuple):
         assumed: (nodes, classes) share of the cost that no node of the cluster has observed.
         soaking: (nodes, classes) True: threads of the class are always runnable.
         used: (nodes, resources) share of what pods may have that they take; above 1: more than the policy admits.
-        weights: (nodes, classes) of the expected mix; all 0: the reference pod.
+        weights: (nodes, classes) of the expected mix; what they lack to 1 is that of the reference pod.
         total: Room for that mix.
         prior: (nodes,) share of its cost that is assumed.
         estimated: (nodes,) True: `total` rests on what pods were seen to take, or no pod runs.
@@ -128,7 +128,7 @@ def update(
         used=used,
         weights=mixed.weights,
         total=_total(of_mix, free, mixed.value[:, 0], law, nodes.pods),
-        prior=np.where(mixed.reference, 1.0, over_slots(mixed.weights * priors)),
+        prior=np.minimum(over_slots(mixed.weights * priors) + mixed.reference, 1.0),
         # Where no class is known the node's own regression counts, whichever nodes it is folded with.
         estimated=classed & ((nodes.pods == 0) | measured.all(axis=1) | (reported & ~state.pods.any(axis=1))),
         classed=classed,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from processors.workload.capacity import disk
 from processors.workload.capacity.disk import Law
-from processors.workload.capacity.fit import Fits, blend, fit
+from processors.workload.capacity.fit import Fits, Others, blend, fit
 from processors.workload.usage import over_slots
 
 Array = NDArray[np.float64]
@@ -35,14 +35,19 @@ class Costs(NamedTuple):
     soaking: NDArray[np.bool_]
 
 
-class Mixed(NamedTuple):
-    """What a pod of the mix takes, as in `Costs` with one column; where no class is likely, the reference pod.
+_UNKNOWN_APART = 0.5  # standard deviation of one pod's cost around that of the mean pod, relative
+_ROUNDING = 1e-9
 
-    `weights` (nodes, classes) are those of the mix; `reference` (nodes,) is True where it is the reference pod.
+
+class Mixed(NamedTuple):
+    """What a pod of the mix takes, as in `Costs` with one column.
+
+    `weights` (nodes, classes) are those of classes in the mix, and `reference` (nodes,) is that of the reference pod:
+    of what is likely but of no class, whose cost is known.
     """
 
     weights: Array
-    reference: NDArray[np.bool_]
+    reference: Array
     value: Array
     doubt: Array
     apart: Array
@@ -51,11 +56,12 @@ class Mixed(NamedTuple):
 def _mixed(costs: Costs, likely: Array, reference: Array) -> Mixed:
     weights = np.where(costs.label >= 0, likely, 0.0)
     sums = over_slots(weights[..., None])
-    weights = np.divide(weights, sums, out=np.zeros_like(weights), where=sums > 0)
-    none = sums <= 0
-    mean, doubt, apart = blend(weights, costs.value, costs.doubt, costs.apart)
-    mean = np.where(none, reference, mean)
-    return Mixed(weights, none[:, 0], mean[:, None], doubt[:, None], apart[:, None])
+    rest = np.where(sums < 1 - _ROUNDING, 1.0 - sums, 0.0)
+    # Without any class that is known the reference pod is all there is, and counts as it is.
+    apart = np.where(rest < 1, (_UNKNOWN_APART * reference) ** 2, 0.0)
+    others = Others(rest, reference, apart) if rest.any() else None
+    parts = blend(weights, costs.value, costs.doubt, costs.apart, others)
+    return Mixed(weights, rest[:, 0], *(part[:, None] for part in parts))
 
 
 class Left(NamedTuple):
@@ -89,12 +95,14 @@ def of_mix(
         left: What pods may still take.
         costs: What pods of each class take.
         disks: What they take of the disks; None: no node waits for them.
-        likely: (nodes, classes) how likely the next pod is of each class.
+        likely: (nodes, classes) how likely the next pod is of each class, at most 1 in all.
         pods: (nodes, classes) running pods.
         reference: (nodes, resources) share that a pod takes of which nothing is known.
     """
     mixed = _mixed(costs, likely, reference)
-    running = _mixed(costs, np.where(over_slots(pods[..., None]) > 0, pods, likely), reference)
+    all_pods = over_slots(pods[..., None])
+    shares = np.divide(pods, all_pods, out=likely.copy(), where=all_pods > 0)
+    running = _mixed(costs, shares, reference)
     law, law_of_running = (None if disks is None else disk.mixed(disks, each.weights) for each in (mixed, running))
     expected, others = fits(left, mixed, law), fits(left, running, law_of_running)
     lower, upper = np.minimum(expected.lower, others.lower), np.maximum(expected.upper, others.upper)

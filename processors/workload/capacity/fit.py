@@ -28,6 +28,14 @@ class Fits(NamedTuple):
         return self._replace(lower=np.minimum(self.lower, other.lower))
 
 
+class Others(NamedTuple):
+    """Pods of no class in a mix: their weight (nodes, 1), what one takes and its variance (nodes, resources)."""
+
+    weight: Array
+    value: Array
+    apart: Array
+
+
 def fit(free: Array, spread: Array, cost: Array, doubt: Array, apart: Array, left: Array, *, whole: bool) -> Fits:
     """Return what fits, (nodes, classes).
 
@@ -61,7 +69,9 @@ def fit(free: Array, spread: Array, cost: Array, doubt: Array, apart: Array, lef
     )
 
 
-def blend(weights: Array, value: Array, doubt: Array, apart: Array) -> tuple[Array, Array, Array]:
+def blend(
+    weights: Array, value: Array, doubt: Array, apart: Array, others: Others | None = None
+) -> tuple[Array, Array, Array]:
     """Return what a pod of a mix takes, its variance, and one pod's variance around it, (nodes, resources) each.
 
     Args:
@@ -69,9 +79,13 @@ def blend(weights: Array, value: Array, doubt: Array, apart: Array) -> tuple[Arr
         value: (nodes, classes, resources) share that one pod takes.
         doubt: (nodes, classes, resources) variance of that.
         apart: (nodes, classes, resources) variance of one pod's share around it.
+        others: Pods of no class; None: there are none in the mix.
     """
     weight = weights[..., None]
-    mean = over_slots(weight * value)
-    between = np.maximum(over_slots(weight * value**2) - mean**2, 0.0)
+    mean, squares, around = over_slots(weight * value), over_slots(weight * value**2), over_slots(weight * apart)
+    if others is not None:
+        mean, squares = mean + others.weight * others.value, squares + others.weight * others.value**2
+        around += others.weight * others.apart
+    between = np.maximum(squares - mean**2, 0.0)
     # Which classes the next pods are of is unknown, too.
-    return mean, over_slots(weight**2 * doubt) + between / _NEXT, between + over_slots(weight * apart)
+    return mean, over_slots(weight**2 * doubt) + between / _NEXT, between + around

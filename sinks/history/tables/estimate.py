@@ -66,6 +66,7 @@ MODEL: Schema = {
     "transitions": pl.Float64,
     "costed": pl.Int64,
     "voting": pl.Int64,
+    "voted": pl.Float64,
     "ratios": pl.Boolean,
 }
 

@@ -205,6 +205,7 @@ FULL: dict[str, Message] = {
         transitions=2.0,
         costed=3,
         voting=4,
+        voted=3.5,
         ratios=True,
     ),
     "prediction": predicted.prediction(),

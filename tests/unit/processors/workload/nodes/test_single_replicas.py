@@ -1,0 +1,67 @@
+"""Services of one replica each: nobody but their node knows them, and what comes next is still of their size."""
+
+import pytest
+
+from processors.partition.aggregate import Aggregate
+from processors.partition.partition import Partition
+from processors.workload import voting
+from schemas import codec
+from schemas.messages.estimate import Availability, ClassSum, Model
+from schemas.settings import load
+from tests.support.processors import telemetry
+from tests.unit.processors.workload.nodes.small_node import GIB, Stream, pod, seconds
+
+FEATURES = list(load({}, environ={}).model.features)
+
+
+def clustered(nodes: int, until: int, shared: int, services: int) -> dict[str, Availability]:
+    """Fold nodes that are each given a service of 1.5 GiB of its own every ten seconds, but for the last node.
+
+    Args:
+        nodes: Number of nodes.
+        until: Number of seconds.
+        shared: How many of them run a small pod of a class in common.
+        services: How many services each is given at most.
+    """
+    partition = Partition(load({"estimate_report_seconds": "0.5"}, environ={}), 0)
+    whole, last = Aggregate(1, silent_seconds=10), dict[str, Availability]()
+    for second in range(until):
+        batch: Stream = []
+        for number in range(nodes):
+            come = min(services, second // 10) if number < nodes - 1 else 0
+            own = [pod(each, f"shop/app{number}-{each}", 0.1, 1.5 * GIB) for each in range(come)]
+            common = [pod(99, "kube-system/coredns", 0.02, 0.1 * GIB)] if number < shared else []
+            ages = [second - 10 * (each + 1) for each in range(come)] + [600] * len(common)
+            batch += next(seconds(f"n{number}", second, second + 1, own + common, ages=ages))
+        outputs, refused = partition.fold(batch)
+        assert not refused
+        last |= {each.message.node: each.message for each in outputs if isinstance(each.message, Availability)}
+        for each in outputs:
+            if isinstance(each.message, Model) and (merged := whole.fold(each.subject, codec.encode(each.message))):
+                partition.fold([(telemetry.NAMES.model, codec.encode(merged))])
+    return last
+
+
+@pytest.mark.parametrize("shared", [0, 2])
+def test_an_empty_node_expects_pods_of_the_size_that_others_start(shared: int) -> None:
+    """4.9 pods of 1.5 GiB fit on 8 GiB, beside half a GiB of the system's."""
+    empty = clustered(6, 70, shared, 4)["n5"]
+    assert (empty.mix or {}).get("kube-system/coredns", 0.0) < 0.2
+    assert empty.lower in {3, 4}
+    assert empty.available == pytest.approx(4.93, rel=0.15)
+
+
+def test_votes_for_classes_of_single_nodes_are_for_the_mean_pod() -> None:
+    def mix(apps: int, voted: float) -> dict[str, float]:
+        own = {f"app{number}": ClassSum(pods=1, cpu=1, memory=1, nodes=1, votes=0.9) for number in range(apps)}
+        shared = {"dns": ClassSum(pods=2, cpu=1, memory=1, nodes=2, votes=0.5)}
+        return voting.mix_of(
+            Model(
+                scope="global", at_us=0, features=FEATURES, moment=[0.0] * 15, cost=[0.0] * 5, pods=0, nodes=6,
+                voting=5, voted=voted, classes=own | shared,
+            )
+        )  # fmt: skip
+
+    assert mix(5, 5.0) == {"dns": pytest.approx(0.5 / 4)}
+    assert mix(2, 5.0) == mix(5, 5.0), "classes that are not listed count, too"
+    assert mix(1, 1.4) == {"dns": 1.0}, "one node alone moves nothing"

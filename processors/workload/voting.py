@@ -14,7 +14,7 @@ learned again (ADR 60). As soon as there is evidence of its new pods, nothing el
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +38,18 @@ _REMEMBERED_US = 25 * 3600 * 1_000_000  # a job that runs once a day, and later 
 _FADING_US = 600 * 1_000_000  # half-life
 _REMEMBERED = 16  # classes, since jobs may have a name of their own each time
 
-Attested = dict[str, tuple[int, ClassSum]]  # by class the cluster's newest evidence, in order of its time in us
+_ABSENT_US = 30 * 1_000_000  # without evidence: pods of a class that come then have come back
+
+
+class Remembered(NamedTuple):
+    """The cluster's newest evidence of a class: its time, what it is, and whether its pods have come back since."""
+
+    at_us: int
+    item: ClassSum
+    returned: bool = False
+
+
+Attested = dict[str, Remembered]  # by class, in order of time
 
 
 def remember(before: Attested, model: Model) -> Attested:
@@ -51,26 +62,26 @@ def remember(before: Attested, model: Model) -> Attested:
     several, now = (model.voting or 0) >= fair_share.LEAST_VOTERS, model.at_us
     evident = {name: item for name, item in (model.classes or {}).items() if item.pods >= EVIDENT_PODS}
     newest = {
-        name: (now, _fading(item, now, before.get(name)))
+        name: _renewed(item, now, before.get(name))
         for name, item in evident.items()
         if not several or (item.nodes or 0) >= fair_share.LEAST_VOTERS
     }
     gone = [
-        (name, (min(at_us, now), item))
-        for name, (at_us, item) in before.items()
-        if name not in newest and now - at_us <= _REMEMBERED_US and not _exceeds(evident.get(name), item)
+        (name, each._replace(at_us=min(each.at_us, now)))
+        for name, each in before.items()
+        if name not in newest and now - each.at_us <= _REMEMBERED_US and not _exceeds(evident.get(name), each.item)
     ]
     return dict(gone[-_REMEMBERED:]) | newest
 
 
-def _fading(item: ClassSum, now: int, before: tuple[int, ClassSum] | None) -> ClassSum:
+def _renewed(item: ClassSum, now: int, before: Remembered | None) -> Remembered:
     """Return sums of which a pod takes at least what it took before, less what has faded of that."""
     if before is None:
-        return item
-    at_us, earlier = before
+        return Remembered(now, item)
+    at_us, earlier, returned = before
     pods = item.pods / earlier.pods * 2 ** (-max(now - at_us, 0) / _FADING_US)
     most = {"cpu": max(item.cpu, pods * earlier.cpu), "memory": max(item.memory, pods * earlier.memory)}
-    return item.model_copy(update=most)
+    return Remembered(now, item.model_copy(update=most), returned or now - at_us > _ABSENT_US)
 
 
 def _exceeds(item: ClassSum | None, earlier: ClassSum) -> bool:
@@ -89,7 +100,7 @@ def cluster_of(sums: Mapping[str, ClassSum], attested: Attested, number: Callabl
         number: Gives the label of a name.
     """
     evident = {name: item for name, item in sums.items() if item.pods >= EVIDENT_PODS}
-    earlier = [(name, item) for name, (_, item) in attested.items() if name not in evident]
+    earlier = [(name, each.item) for name, each in attested.items() if name not in evident]
     present = {name: item.pods for name, item in evident.items()}
     both = sorted([*evident.items(), *earlier[max(len(evident) + len(earlier) - MAXIMUM_CLASSES, 0) :]])
     return Cluster(
@@ -181,6 +192,32 @@ def likely(starts: mix.State, pods: Array, here: Array, elsewhere: Array) -> Arr
     return np.concatenate((alone + here * others, elsewhere * others), axis=1)
 
 
+def returning(starts: mix.State, pods: Array, absent: NDArray[np.bool_], likely: Array) -> Array | None:
+    """Return how likely the next pod is of each class (nodes, classes) if classes come back whose pods have ended.
+
+    Each node weighs them by its own starts alone, so that no node makes others expect them.
+
+    Args:
+        starts: Starts.
+        pods: (nodes, slots) running pods.
+        absent: (nodes, slots) True: the class has come back before, and none of its pods runs here.
+        likely: (nodes, classes) what is likely without them.
+
+    Returns:
+        None: No node has such a class.
+    """
+    if not (absent & (starts.started > 0)).any():
+        return None
+    present = np.where(absent, 1.0, pods)
+    own = mix.weights(starts.started, starts.recent, present, starts.repeats, starts.transitions)
+    back, slots = np.where(absent, own, 0.0), pods.shape[1]
+    others = likely.copy()
+    others[:, :slots] = np.where(absent, 0.0, others[:, :slots])
+    others *= 1.0 - usage.over_slots(back[..., None])
+    others[:, :slots] += back
+    return others
+
+
 def by_label(mixed: Mapping[str, float], find: Callable[[str], int | None], labels: int) -> Array:
     """Return a mix by label, (labels + 1,); the last one is that of no class, as for what has no label."""
     weights = np.zeros(labels + 1)
@@ -228,13 +265,16 @@ def far(state: classes.State, mean: Array) -> NDArray[np.bool_]:
 
 def dump(attested: Attested) -> dict[str, Any]:
     """Return what is remembered as JSON types."""
-    return {name: [at_us, item.model_dump(exclude_none=True)] for name, (at_us, item) in attested.items()}
+    return {name: [at_us, item.model_dump(exclude_none=True), came] for name, (at_us, item, came) in attested.items()}
 
 
 def load(stored: Mapping[str, Any]) -> Attested:
-    """Take over what `dump` returned.
+    """Take over what `dump` returned; earlier versions did not store what has come back.
 
     Raises:
         ValueError: It is none.
     """
-    return {name: (int(at_us), ClassSum.model_validate(item)) for name, (at_us, item) in stored.items()}
+    return {
+        name: Remembered(int(at_us), ClassSum.model_validate(item), *map(bool, came))
+        for name, (at_us, item, *came) in stored.items()
+    }

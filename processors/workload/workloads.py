@@ -20,6 +20,7 @@ from processors.rows.name_index import NameIndex
 from processors.workload import classes, cost, kind, mix, reported, totals, usage, voting
 from processors.workload.capacity import class_capacity
 from processors.workload.capacity.class_capacity import Room
+from processors.workload.capacity.expected import Next
 from processors.workload.capacity.nodes import Cluster, Nodes
 from processors.workload.classes import EMPTY
 from processors.workload.cost import Cost
@@ -164,15 +165,18 @@ class Workloads:
         """Return the room of every class that these nodes or the cluster know."""
         state = table.take(self._state, rows)
         cost = self._cost(state, nodes.reference)
-        return class_capacity.update(state, cost, self._cluster, nodes, self._likely(state), settings=self._settings)
+        return class_capacity.update(state, cost, self._cluster, nodes, self._coming(state), settings=self._settings)
 
-    def _likely(self, state: classes.State) -> Array:
+    def _coming(self, state: classes.State) -> Next:
         """Return how likely the next pod is of each class, (nodes, slots and the cluster's classes).
 
         The cluster's starts say so once there are any, so that it does not depend on who shares a partition.
         """
         expected = voting.by_label(self._mix, self._index.find, len(self._index))
-        return voting.likely(state.starts, state.pods, expected[state.label], expected[self._cluster.label])
+        likely = voting.likely(state.starts, state.pods, expected[state.label], expected[self._cluster.label])
+        returned = dict.fromkeys((name for name, each in self._attested.items() if each.returned), 1.0)
+        back = voting.by_label(returned, self._index.find, len(self._index))[state.label] > 0
+        return Next(likely, voting.returning(state.starts, state.pods, back & (state.pods == 0), likely))
 
     def moved(self, rows: Rows, room: Room) -> NDArray[np.bool_]:
         """Return of which nodes (nodes,) a class has changed enough to be reported at once."""

@@ -32,7 +32,7 @@ from processors.estimation.level import quotient
 from processors.workload import classes, kind
 from processors.workload.capacity import bursts, disk, expected
 from processors.workload.capacity.disk import Law
-from processors.workload.capacity.expected import Costs, Left
+from processors.workload.capacity.expected import Costs, Left, Next
 from processors.workload.capacity.fit import Fits
 from processors.workload.capacity.nodes import Cluster, Nodes
 from processors.workload.classes import EMPTY
@@ -85,7 +85,7 @@ class Room(NamedTuple):
 
 
 def update(
-    state: classes.State, cost: Cost, cluster: Cluster, nodes: Nodes, likely: Array, *, settings: Settings
+    state: classes.State, cost: Cost, cluster: Cluster, nodes: Nodes, coming: Next, *, settings: Settings
 ) -> Room:
     """Compute the room of each class, and of the mix.
 
@@ -94,7 +94,7 @@ def update(
         cost: What it costs, in cores and bytes.
         cluster: Classes that are known elsewhere.
         nodes: What else is known of the nodes.
-        likely: (nodes, classes) how likely the next pod is of each class.
+        coming: What comes next.
         settings: Settings.
     """
     slots, factor = cost.value.shape[1], _factor(cost.soaking, cost.value, nodes)
@@ -110,10 +110,10 @@ def update(
     disks = disk.law(state.disk, state.pods, nodes.soaked / nodes.cores, columns)
     pods, reference = _padded(state.pods, columns), nodes.reference / nodes.amount
     of_class = expected.fits(left, costs, disks)
-    mixed, of_mix, law = expected.of_mix(left, costs, disks, likely, pods, reference)
+    mixed, of_mix, law = expected.of_mix(left, costs, disks, coming, pods, reference)
     if (then := _in_bursts(left, costs, state, cost, nodes)) is not None:
         of_class = of_class.at_most(expected.fits(*then, disks))
-        of_mix = of_mix.at_most(expected.of_mix(*then, disks, likely, pods, reference)[1])
+        of_mix = of_mix.at_most(expected.of_mix(*then, disks, coming, pods, reference)[1])
     assumed, priors = _assumed(state, cost, cluster)
     classed = np.any(costs.label >= 0, axis=1)
     return Room(

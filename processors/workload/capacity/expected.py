@@ -1,7 +1,8 @@
 """How many pods of the mix that comes next fit, and what bounds that.
 
 What was started last says what comes next only as far as it goes on. So the bounds are those of the mix that is
-expected, or of the mix of the pods that run, whichever is the wider.
+expected, or of the mix of the pods that run, whichever is the wider. What is over does not come next, but jobs come
+again: the lower bound also holds for the mix of what was started here with classes that have come back before.
 """
 
 from typing import NamedTuple
@@ -86,8 +87,15 @@ def fits(left: Left, costs: Costs | Mixed, law: Law | None) -> Fits:
     return all_but_disks if law is None else disk.limited(all_but_disks, law, left.pods, whole=left.whole)
 
 
+class Next(NamedTuple):
+    """What comes next, (nodes, classes): how likely each class is, also if others come back (None: none does)."""
+
+    likely: Array
+    returning: Array | None = None
+
+
 def of_mix(
-    left: Left, costs: Costs, disks: Law | None, likely: Array, pods: Array, reference: Array
+    left: Left, costs: Costs, disks: Law | None, coming: Next, pods: Array, reference: Array
 ) -> tuple[Mixed, Fits, Law | None]:
     """Return what a pod of the mix takes, how many fit, and what one takes of the disks.
 
@@ -95,10 +103,11 @@ def of_mix(
         left: What pods may still take.
         costs: What pods of each class take.
         disks: What they take of the disks; None: no node waits for them.
-        likely: (nodes, classes) how likely the next pod is of each class, at most 1 in all.
+        coming: What comes next, at most 1 in all.
         pods: (nodes, classes) running pods.
         reference: (nodes, resources) share that a pod takes of which nothing is known.
     """
+    likely, returning = coming
     mixed = _mixed(costs, likely, reference)
     all_pods = over_slots(pods[..., None])
     shares = np.divide(pods, all_pods, out=likely.copy(), where=all_pods > 0)
@@ -106,4 +115,8 @@ def of_mix(
     law, law_of_running = (None if disks is None else disk.mixed(disks, each.weights) for each in (mixed, running))
     expected, others = fits(left, mixed, law), fits(left, running, law_of_running)
     lower, upper = np.minimum(expected.lower, others.lower), np.maximum(expected.upper, others.upper)
-    return mixed, expected._replace(lower=lower, upper=upper), law
+    bounded = expected._replace(lower=lower, upper=upper)
+    if returning is not None:
+        again = _mixed(costs, returning, reference)
+        bounded = bounded.at_most(fits(left, again, None if disks is None else disk.mixed(disks, again.weights)))
+    return mixed, bounded, law

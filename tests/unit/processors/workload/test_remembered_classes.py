@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from processors.partition.partition import Partition
-from processors.workload.voting import cluster_of, remember
+from processors.workload.voting import Attested, cluster_of, remember
 from schemas import codec
 from schemas.messages.estimate import MAXIMUM_CLASSES, ClassSum, Model
 from tests.support.processors.mix import configured, rows_of, sampled, share_of
@@ -75,7 +75,7 @@ def test_evidence_of_pods_that_run_counts_instead_of_what_is_remembered() -> Non
 
 def test_the_newest_few_classes_are_remembered_beside_those_that_run() -> None:
     running = {f"run-{number}": ClassSum(pods=1, cpu=1, memory=1, nodes=3) for number in range(60)}
-    attested: dict[str, tuple[int, ClassSum]] = {}
+    attested: Attested = {}
     for second in range(40):
         job = {f"job-{second:02}": ClassSum(pods=1, cpu=1, memory=1, nodes=3)}
         attested = remember(attested, model_of(second, running | job))

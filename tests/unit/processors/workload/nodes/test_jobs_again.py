@@ -1,0 +1,52 @@
+"""A job that comes again and again beside old services: between two runs `lower` allows for the next one."""
+
+from collections.abc import Iterator
+
+from processors.partition.aggregate import Aggregate
+from processors.partition.partition import Partition
+from processors.workload import voting
+from schemas import codec
+from schemas.messages.estimate import Availability, ClassSum, Model
+from schemas.settings import load
+from tests.support.processors import telemetry
+from tests.unit.processors.workload.nodes.small_node import pod, seconds
+
+_EVERY, _LASTING = 100, 25
+
+
+def _rows(until: int) -> Iterator[tuple[int, Availability]]:
+    """Yield a node's rows by second; from the first period on it runs four pods of half a core for some of its time."""
+    partition, whole = (
+        Partition(load({"estimate_report_seconds": "0.5"}, environ={}), 0),
+        Aggregate(1, silent_seconds=10),
+    )
+    services = [pod(number, "shop/web", 0.02) for number in range(3)]
+    for second in range(until):
+        run, since = divmod(second, _EVERY)
+        jobs = 4 if run and since < _LASTING else 0
+        pods = services + [pod(100 * run + number, "batch/report", 0.5) for number in range(jobs)]
+        (messages,) = seconds("n", second, second + 1, pods, ages=[600] * 3 + [since] * jobs)
+        outputs, refused = partition.fold(messages)
+        assert not refused
+        for each in outputs:
+            if isinstance(each.message, Availability):
+                yield second, each.message
+            if isinstance(each.message, Model) and (merged := whole.fold(each.subject, codec.encode(each.message))):
+                partition.fold([(telemetry.NAMES.model, codec.encode(merged))])
+
+
+def test_between_two_runs_of_a_job_the_bound_allows_for_the_next() -> None:
+    rows = dict(_rows(3 * _EVERY))
+    first, second = rows[2 * _EVERY - 5], rows[3 * _EVERY - 5]
+    assert first.lower > 50, "a class that ran once need not come again"
+    job = (second.classes or {})["batch/report"]
+    assert 2 <= job.lower <= second.lower <= job.available
+    assert second.mix == first.mix == {"shop/web": 1.0}
+    assert second.available == first.available
+
+
+def test_what_has_come_back_is_stored_and_what_was_stored_before_that_loads() -> None:
+    item = ClassSum(pods=3, cpu=1, memory=1)
+    attested = {"a": voting.Remembered(5, item, returned=True), "b": voting.Remembered(6, item)}
+    assert voting.load(voting.dump(attested)) == attested
+    assert voting.load({"a": [5, item.model_dump()]}) == {"a": voting.Remembered(5, item)}

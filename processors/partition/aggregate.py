@@ -197,6 +197,8 @@ def _classes(live: Sequence[Model]) -> dict[str, ClassSum] | None:
             recent=_total([item.recent for item in items]),
             nodes=_total([item.nodes for item in items]),
             votes=_total([item.votes for item in items]),
+            coming=_total([item.coming for item in items]),
+            largest=max((item.largest for item in items if item.largest is not None), default=None),
         )
         for name, items in by_name.items()
     }

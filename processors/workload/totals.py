@@ -14,7 +14,7 @@ from schemas.messages.estimate import MAXIMUM_CLASSES, ClassSum
 Array = NDArray[np.float64]
 
 _FORGOTTEN = 1e-4  # starts
-_FIELDS = ("pods", "cpu", "memory", "soaking", "started", "recent", "running", "votes")
+_FIELDS = ("pods", "cpu", "memory", "soaking", "started", "recent", "running", "votes", "coming")
 
 
 class Sums(NamedTuple):
@@ -66,14 +66,22 @@ def add_up(state: classes.State, cost: Cost, believed: Believed, names: Sequence
     used = (state.label >= 0) & ((counted > 0) | (starts.started > _FORGOTTEN))
     running = np.where(counted > 0, state.pods, 0.0) * factor
     assumed = np.where(np.isnan(believed.cost), cost.value, believed.cost)
-    votes = voting.votes(starts, state.pods, assumed, believed.mixed, believed.mix)
-    columns = [counted, taken[..., 0], taken[..., 1], soaking, starts.started, starts.recent, running, votes]
+    likely = mix.weights(starts.started, starts.recent, state.pods, starts.repeats, starts.transitions)
+    votes = voting.votes(likely, assumed, believed.mixed, believed.mix)
+    coming = np.minimum(starts.transitions, 1.0)[:, None] * likely
+    columns = [counted, taken[..., 0], taken[..., 1], soaking, starts.started, starts.recent, running, votes, coming]
     totals = np.stack([np.bincount(state.label[used], column[used], len(names)) for column in columns], axis=1)
+    largest = np.zeros(len(names))
+    np.maximum.at(largest, state.label[used], np.minimum(coming[used], 1.0))
     nodes = np.bincount(state.label[used & evident], minlength=len(names))
     present = np.flatnonzero((totals[:, 0] > 0) | (totals[:, 4] > 0)).tolist()
     ranked = sorted((-totals[label, 0], names[label], label) for label in present)
     by_class = {
-        name: ClassSum(**dict(zip(_FIELDS, totals[label].tolist(), strict=True)), nodes=int(nodes[label]))
+        name: ClassSum(
+            **dict(zip(_FIELDS, totals[label].tolist(), strict=True)),
+            nodes=int(nodes[label]),
+            largest=float(largest[label]),
+        )
         for _, name, label in ranked[:MAXIMUM_CLASSES]
     }
     if not by_class:

@@ -33,6 +33,8 @@ _LOW, _HIGH = 0.8, 1.25  # of the mean cost of a class, within which a node's co
 _FAR = 4.0  # times the mean cost of a class, or a fraction of it: the node is reported
 _EVIDENT_SECONDS = 10.0
 _ATTESTED = 2  # nodes
+_VOICES, FEW_VOICES = 10.0, 3.0  # nodes without which the next pod is not known; for a bound
+_MOST_SCALED, _LITTLE = 2.0, 1e-12
 _LEAST_WEIGHT = 0.005  # of a class in the mix that is worth a word
 _REMEMBERED_US = 25 * 3600 * 1_000_000  # a job that runs once a day, and later than the day before
 _FADING_US = 600 * 1_000_000  # half-life
@@ -132,18 +134,16 @@ def contribution(pods: Array, taken: Array, mean: Array, fair: Array) -> tuple[A
     return fair_share.bounded(pods, taken, valid, fair, low=_LOW, high=_HIGH)
 
 
-def votes(starts: mix.State, pods: Array, cost: Array, mixed: NDArray[np.bool_], mean: Array) -> Array:
-    """Return how likely the next pod is of each class (nodes, slots) by each node's own starts, at most 1 in all.
+def votes(likely: Array, cost: Array, mixed: NDArray[np.bool_], mean: Array) -> Array:
+    """Return the votes of nodes for classes (nodes, slots), at most 1 of each node in all.
 
     Args:
-        starts: Starts, faded to now.
-        pods: (nodes, slots) running pods.
+        likely: (nodes, slots) how likely the next pod is of each class by each node's own starts.
         cost: (nodes, slots, resources) cost of the class of each slot.
         mixed: (nodes, slots) True: the class is in the cluster's mix; a vote for another costs no more than the mean
             pod of the cluster.
         mean: (nodes, resources) cost of a pod of the cluster's mix; NaN: not known.
     """
-    likely = mix.weights(starts.started, starts.recent, pods, starts.repeats, starts.transitions)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         own = usage.over_slots(np.where(mixed, likely, 0.0)[..., None] * cost)
         factor = np.where(own > mean, mean / own, 1.0).min(axis=1)
@@ -151,18 +151,26 @@ def votes(starts: mix.State, pods: Array, cost: Array, mixed: NDArray[np.bool_],
     return weighed
 
 
-def mix_of(model: Model) -> dict[str, float]:
+def mix_of(model: Model, least: float = _VOICES) -> dict[str, float]:
     """Return how likely the next pod is of each class, by the cluster's starts; empty: it knows of none.
 
     What is missing to 1 is how likely it is of a class that no two nodes have evidence of. One node alone, which has a
-    vote at most, adds nothing to that.
+    vote at most, adds nothing to that. What nodes that start pods agree on comes first; as far as these are fewer than
+    `least`, all nodes fill up, each with a vote.
     """
     sums = model.classes or {}
     if (model.voting or 0) >= fair_share.LEAST_VOTERS:
         attested = {name: item.votes for name, item in sums.items() if item.votes and (item.nodes or 0) >= _ATTESTED}
         agreed = sum(attested.values())
         others = max(model.voted or 0.0, sum(item.votes or 0.0 for item in sums.values())) - agreed
-        return {name: weight / (agreed + max(others - 1.0, 0.0)) for name, weight in attested.items()}
+        everything = agreed + max(others - 1.0, 0.0)
+        voices = sum(item.coming or 0.0 for item in sums.values())
+        coming = {name: _agreed(sums[name], voices) for name in attested}
+        starting = sum(coming.values())
+        part = min(max((least - starting) / everything, 0.0), 1.0) if everything > 0 else 0.0
+        whole = starting + part * everything
+        # Above 0, since it is the cluster that says so, and not the nodes that run the class.
+        return {name: max((coming[name] + part * weight) / whole, _LITTLE) for name, weight in attested.items()}
     started = {name: item for name, item in sums.items() if item.started}
     if not started:
         return {}
@@ -170,6 +178,13 @@ def mix_of(model: Model) -> dict[str, float]:
     sticky = np.array([model.repeats or 0.0]), np.array([model.transitions or 0.0])
     likely = mix.weights(rows[..., 0], rows[..., 1], rows[..., 2], *sticky)
     return dict(zip(started, likely[0].tolist(), strict=True))
+
+
+def _agreed(item: ClassSum, voices: float) -> float:
+    """Return what nodes that start pods say of a class, as far as they would say it without the loudest of them."""
+    coming = item.coming or 0.0
+    scale = voices / (voices - 1.0) if voices > _MOST_SCALED else _MOST_SCALED
+    return min(coming, scale * max(coming - (item.largest or 0.0), 0.0))
 
 
 def likely(starts: mix.State, pods: Array, here: Array, elsewhere: Array) -> Array:

@@ -51,7 +51,7 @@ class Workloads:
         self._cluster = _UNKNOWN
         self._attested: voting.Attested = {}
         self._priors = np.full((1, 2), np.nan)
-        self._mix: dict[str, float] = {}  # of the cluster
+        self._mix, self._starting = dict[str, float](), dict[str, float]()  # of the cluster; by fewer of its nodes
         self._mix_cost = np.full(2, np.nan), 1.0
 
     def extend(self, nodes: int) -> None:
@@ -71,7 +71,7 @@ class Workloads:
         if not self._estimate.classes:
             return
         sums = model.classes
-        self._mix = voting.mix_of(model)
+        self._mix, self._starting = voting.mix_of(model), voting.mix_of(model, voting.FEW_VOICES)
         before = {int(label): column for column, label in enumerate(self._cluster.label)}
         self._attested = voting.remember(self._attested, model)
         self._cluster = voting.cluster_of(sums or {}, self._attested, self._index.number)
@@ -168,15 +168,17 @@ class Workloads:
         return class_capacity.update(state, cost, self._cluster, nodes, self._coming(state), settings=self._settings)
 
     def _coming(self, state: classes.State) -> Next:
-        """Return how likely the next pod is of each class, (nodes, slots and the cluster's classes).
-
-        The cluster's starts say so once there are any, so that it does not depend on who shares a partition.
-        """
-        expected = voting.by_label(self._mix, self._index.find, len(self._index))
-        likely = voting.likely(state.starts, state.pods, expected[state.label], expected[self._cluster.label])
+        """Return what comes next by the starts of the cluster, not of the partition, once there are any."""
+        likely = self._likely(state, self._mix)
+        by_few = likely if self._starting == self._mix else self._likely(state, self._starting)
         returned = dict.fromkeys((name for name, each in self._attested.items() if each.returned), 1.0)
         back = voting.by_label(returned, self._index.find, len(self._index))[state.label] > 0
-        return Next(likely, voting.returning(state.starts, state.pods, back & (state.pods == 0), likely))
+        again = voting.returning(state.starts, state.pods, back & (state.pods == 0), by_few)
+        return Next(likely, again if again is not None or by_few is likely else by_few)
+
+    def _likely(self, state: classes.State, mixed: Mapping[str, float]) -> Array:
+        expected = voting.by_label(mixed, self._index.find, len(self._index))
+        return voting.likely(state.starts, state.pods, expected[state.label], expected[self._cluster.label])
 
     def moved(self, rows: Rows, room: Room) -> NDArray[np.bool_]:
         """Return of which nodes (nodes,) a class has changed enough to be reported at once."""

@@ -34,6 +34,10 @@ class ClassSum(MessagePart):
         float | None,
         Field(ge=0, le=1e12, description="sum over nodes of how likely the next pod is of the class by their starts"),
     ] = None
+    coming: Annotated[
+        float | None, Field(ge=0, le=1e12, description="the same over nodes on which pods were started lately")
+    ] = None
+    largest: Annotated[float | None, Field(ge=0, le=1, description="largest part of `coming` that one node has")] = None
 
 
 # Columns of the history that map classes to one field of their sums. They came after the table's list of classes, whose
@@ -44,6 +48,8 @@ CLASS_COLUMNS: Mapping[str, str] = {
     "started": "started",
     "recent": "recent",
     "votes": "votes",
+    "coming": "coming",
+    "largest": "largest",
     "class_nodes": "nodes",
 }
 

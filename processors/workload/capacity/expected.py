@@ -88,10 +88,10 @@ def fits(left: Left, costs: Costs | Mixed, law: Law | None) -> Fits:
 
 
 class Next(NamedTuple):
-    """What comes next, (nodes, classes): how likely each class is, also if others come back (None: none does)."""
+    """What comes next, (nodes, classes): how likely each class is, and for a lower bound (None: the same)."""
 
     likely: Array
-    returning: Array | None = None
+    least: Array | None = None
 
 
 def of_mix(
@@ -107,7 +107,7 @@ def of_mix(
         pods: (nodes, classes) running pods.
         reference: (nodes, resources) share that a pod takes of which nothing is known.
     """
-    likely, returning = coming
+    likely, least = coming
     mixed = _mixed(costs, likely, reference)
     all_pods = over_slots(pods[..., None])
     shares = np.divide(pods, all_pods, out=likely.copy(), where=all_pods > 0)
@@ -116,7 +116,7 @@ def of_mix(
     expected, others = fits(left, mixed, law), fits(left, running, law_of_running)
     lower, upper = np.minimum(expected.lower, others.lower), np.maximum(expected.upper, others.upper)
     bounded = expected._replace(lower=lower, upper=upper)
-    if returning is not None:
-        again = _mixed(costs, returning, reference)
+    if least is not None:
+        again = _mixed(costs, least, reference)
         bounded = bounded.at_most(fits(left, again, None if disks is None else disk.mixed(disks, again.weights)))
     return mixed, bounded, law

@@ -90,7 +90,8 @@ class Output(Section):
     floor_annotation: str = Field(
         "spazio.floor",
         min_length=1,
-        description="Annotation by which a HorizontalPodAutoscaler opts in; its value must be true.",
+        description="Annotation by which a HorizontalPodAutoscaler opts in; its value must be true. The sink's own "
+        "annotations begin with it: name another one in deploy/kubernetes/admission.yaml, too.",
     )
     floor_seconds: Seconds = Field(
         300,

@@ -76,7 +76,7 @@ function paintConnection() {
 
 function show() {
   const { page, argument, search } = address();
-  const module = PAGES[page];
+  const module = Object.hasOwn(PAGES, page) ? PAGES[page] : null;
   unwatch();
   unwatch = () => {};
   current?.close?.();

@@ -181,7 +181,13 @@ async def test_a_server_that_goes_away_after_its_headers_is_as_one_that_does_not
 
 
 @pytest.mark.parametrize(
-    ("path", "text"), [("node/%", "%"), ("node/a%2Eb", "a.b"), ("%E0%A4", "There is no such page")]
+    ("path", "text"),
+    [
+        ("node/%", "%"),
+        ("node/a%2Eb", "a.b"),
+        ("%E0%A4", "There is no such page"),
+        ("constructor", "There is no such page"),
+    ],
 )
 async def test_an_address_that_is_not_encoded_well_is_shown_as_it_is(
     browser: Browser, client: Client, settings: Settings, path: str, text: str
@@ -190,4 +196,19 @@ async def test_an_address_that_is_not_encoded_well_is_shown_as_it_is(
     async with served(client, settings) as address:
         watched = await opened(browser, address, path)
         await expect(watched.page.locator("main h1, main .note strong").first).to_have_text(text)
+        assert watched.complaints == []
+
+
+@pytest.mark.parametrize("search", ["range=abc", "range=1e20", "from=1796010400", "from=1796010400&to=1796010300"])
+async def test_a_range_that_is_none_leaves_the_page_of_a_node_live(
+    browser: Browser, client: Client, settings: Settings, search: str
+) -> None:
+    view.create(settings.history_dir)
+    async with served(client, settings) as address:
+        watched = await opened(browser, address, f"node/n1?{search}")
+        page = watched.page
+        await expect(page.get_by_text("No node of this name is known")).to_be_visible()
+        await expect(page.get_by_role("group", name="Time range")).to_contain_text("live; drag over a chart")
+        await expect(page.get_by_role("button", name="5 min", exact=True)).to_have_attribute("aria-pressed", "true")
+        await expect(page.get_by_text("No history")).to_have_count(0)
         assert watched.complaints == []

@@ -11,13 +11,14 @@ import { follow, isAway, save, saveRecording } from "../base/stream.js";
 const RANGES = [[60, "1 min"], [300, "5 min"], [900, "15 min"], [3600, "1 h"], [21600, "6 h"], [86400, "24 h"]];
 const REFILL_SECONDS = 15; // by then the history has what was measured while the page connected
 const RELOAD_SECONDS = 300; // before live values are left out, of which the page keeps those of 15 minutes
+const LAST_SECONDS = 253402300799; // of the year 9999
 const SILENT_US = 15e6;
 const SHOWN_EVENTS = 50;
 
 export const EVENTS = true; // their stream reports the state of the connection
 
 export function open(main, { argument: node, search, report, go, keep, about }) {
-  const view = { seconds: Number(search.get("range") ?? 300), from: Number(search.get("from")) || null, to: Number(search.get("to")) || null };
+  const view = { seconds: seconds(search.get("range")) ?? 300, ...between(seconds(search.get("from")), seconds(search.get("to"))) };
   const data = new NodeData(node);
   about.then(({ reportSeconds = 0 }) => { data.silentSeconds = Math.max(data.silentSeconds, 1.5 * reportSeconds); });
   const head = h("div", { class: "head" });
@@ -108,6 +109,15 @@ export function open(main, { argument: node, search, report, go, keep, about }) 
     },
   };
 }
+
+// Seconds of an address that a date can have; null: there are none.
+function seconds(text) {
+  const number = Number(text);
+  return number > 0 && number <= LAST_SECONDS ? number : null;
+}
+
+// A range from one time to a later one; without both, the page is live.
+const between = (from, to) => (from && to && from < to ? { from, to } : { from: null, to: null });
 
 const silence = ({ at_us }) => now() * 1000 - at_us;
 

@@ -61,8 +61,19 @@ def report_faults(prepared: Prepared, original: Callable[[str], str]) -> None:
 def _located(fault: Fault) -> str:
     value = f"is {fault.value!r}, which is not a possible value" if fault.value else "is missing"
     hint = "; name the column seconds if it has seconds since the epoch" if _is_epoch(fault) else ""
+    if not hint and _is_above_one(fault):
+        hint = (
+            "; cpu and memory are shares from 0 to 1: divide others, as in --map memory=COLUMN/BYTES or cpu=COLUMN/100"
+        )
     return f"{fault.file} row {fault.row}, column {fault.column!r}: {value}{hint}"
 
 
 def _is_epoch(fault: Fault) -> bool:
     return fault.column == "time" and fault.value.replace(".", "", 1).isdigit()
+
+
+def _is_above_one(fault: Fault) -> bool:
+    try:
+        return fault.column != "time" and float(fault.value) > 1
+    except ValueError:
+        return False

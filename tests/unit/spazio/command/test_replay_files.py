@@ -244,3 +244,8 @@ def test_seconds_in_a_column_of_times_are_recognized(column: str, value: str, hi
     text = replayed._located(Fault("f.csv", 2, column, value))
     assert text.startswith(f"f.csv row 2, column '{column}': is '{value}', which is not a possible value")
     assert ("name the column seconds" in text) == hinted
+
+
+@pytest.mark.parametrize(("value", "hinted"), [("1000000000", True), ("17", True), ("-0.5", False), ("many", False)])
+def test_an_amount_in_a_column_of_shares_is_recognized(value: str, hinted: bool) -> None:
+    assert ("memory=COLUMN/BYTES" in replayed._located(Fault("f.csv", 2, "mem", value))) == hinted

@@ -63,6 +63,13 @@ def test_no_number_is_cut_however_long_the_names_are(width: int) -> None:
     assert any("≥2" in line and "cpu 100%" in line for line in lines)
 
 
+def test_a_narrow_terminal_shows_which_node_it_is() -> None:
+    lines = shown([row("node-0001"), row(LONG)], 40)
+    assert any(line.split()[0] == "node-0001" for line in lines if line.strip())
+    assert any(line.lstrip().startswith("ip-10-") for line in lines)
+    assert any(line.lstrip().startswith("shop/") for line in lines)
+
+
 def test_a_node_in_churn_shows_how_long_and_by_what_its_room_is_known() -> None:
     lines = shown([row("calm"), row("busy", churn=True, mode="capacity")], 120)
     calm, busy = (next(line for line in lines if line.lstrip().startswith(name)) for name in ("calm", "busy"))

@@ -12,6 +12,7 @@ from nats.micro.service import EndpointConfig
 from bus import connection, stream
 from bus.connection import Connection
 from bus.folding.task import consumer_name
+from bus.reading.lease import Lease
 from bus.reading.reader import Reader
 from schemas.settings import Settings
 from schemas.subject import Names
@@ -77,6 +78,38 @@ async def replaying(settings: Settings) -> AsyncIterator[Connection]:
         layout.write_cursor(settings.history_dir, telemetry.name, telemetry.identity, 1)
         async with history(client):
             yield client
+
+
+async def nothing() -> int:
+    return 0
+
+
+async def test_a_part_of_which_no_message_came_is_not_waited_for(settings: Settings) -> None:
+    """As of a recording that is too short for sums over its nodes."""
+    async with connection.connect(settings, "replay") as client:
+        await stream.ensure(client, settings)
+        js = client.jetstream()
+        lease = Lease(
+            *(client, NAMES.estimates, "aggregate", [NAMES.of("model", "partition", "*")]),
+            failover_seconds=settings.process.failover_seconds,
+            timeout_seconds=2,
+            covered=nothing,
+        )
+        acquiring = asyncio.create_task(lease.acquire())
+        await asyncio.sleep(0.3)
+        await js.publish(NAMES.node("availability", "n"), b"{}")
+        async with asyncio.timeout(10):
+            looked = 0
+            while not looked:
+                await asyncio.sleep(0.1)
+                (info,) = await js.consumers_info(NAMES.estimates)
+                looked = info.delivered.stream_seq if info.delivered else 0
+        acquiring.cancel()
+        settings.history_dir.mkdir(parents=True)
+        estimates = await stream.describe(client, NAMES.estimates)
+        layout.write_cursor(settings.history_dir, estimates.name, estimates.identity, 1)
+        async with history(client):
+            assert await ends(Consumption(client, settings), 5)
 
 
 async def ends(replay: Consumption, within_seconds: float) -> bool:

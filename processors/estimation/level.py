@@ -59,6 +59,7 @@ def update(
     slow: float,
     fast: float = FAST_SECONDS,
     bursts: bool = False,
+    floor: Array | float = _FLOOR,
 ) -> State:
     """Follow one value of each level.
 
@@ -70,12 +71,13 @@ def update(
         slow: Seconds that are averaged while the level holds.
         fast: Seconds in which a step is followed.
         bursts: Single values lie far off now and then; only the second one in a row on the same side is a step.
+        floor: Variance that noise has at least, one or (nodes, levels).
     """
     first = np.isnan(state.mean)
     live = ~np.isnan(value) & (first | ~hold)
     span = np.where(live, seconds[:, None], 0.0)
     deviation = np.where(live & ~first, value - state.mean, 0.0)
-    bound = _DEVIATIONS_SQUARED * (state.variance + _FLOOR)
+    bound = _DEVIATIONS_SQUARED * (state.variance + floor)
     far = (deviation**2 > bound) & (state.age >= _YOUNG_SECONDS)
     step = far & (state.last**2 >= _AGAIN * bound) & (deviation * state.last > 0) if bursts else far
     # Among bursts a step is no noise, and what is known of the noise outlives it; else both are learned again after it.

@@ -106,6 +106,11 @@ def _from_8(header: Header, arrays: Arrays) -> tuple[Header, Arrays]:
     return header | {"format": 9}, arrays | fresh
 
 
+def _from_9(header: Header, arrays: Arrays) -> tuple[Header, Arrays]:
+    """Which young pods stand out is seen with the next block."""
+    return header | {"format": 10}, arrays | {"classes.apart": np.zeros(arrays["classes.label"].shape)}
+
+
 _GONE_WITH_3 = ("classes.rest", "classes.scatter", "classes.seconds", "classes.errors")
 STEPS: Mapping[int, Callable[[Header, Arrays], tuple[Header, Arrays]]] = {
     2: _from_2,
@@ -115,6 +120,7 @@ STEPS: Mapping[int, Callable[[Header, Arrays], tuple[Header, Arrays]]] = {
     6: _from_6,
     7: _from_7,
     8: _from_8,
+    9: _from_9,
 }
 
 

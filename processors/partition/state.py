@@ -20,7 +20,7 @@ from processors.workload.workloads import Workloads
 from schemas.messages.estimate import Model
 from schemas.settings import Settings
 
-FORMAT = 9
+FORMAT = 10
 
 
 class Rows(NamedTuple):

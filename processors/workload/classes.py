@@ -5,7 +5,8 @@ few slots, one per class, and in each what the mean pod of the class demands is 
 is averaged while it holds, and a pod that has done with its start is believed within seconds. It is learned whenever
 pods of the class run, also while their number stands still, since usage is reported per pod. Pods that have just
 started count as running, but nothing is learned from them; nor from those a little older while they stand out from what
-the class is known to demand, since some starts take long. Of pods that never live longer see `brief`.
+the class is known to demand, since some starts take long. What those use beyond it is used nevertheless, and may be
+what the class takes from now on. Of pods that never live longer see `brief`.
 
 Pods are of two *kinds* (`kind`, `slowdown`): soaking ones always have runnable threads, serving ones wake, work and
 sleep. A class of which nothing is known counts as serving, and one that soaks elsewhere as soaking.
@@ -27,7 +28,7 @@ from processors.estimation import level
 from processors.estimation.level import quotient
 from processors.workload import brief, kind, mix
 from processors.workload.capacity import bursts, disk
-from processors.workload.usage import CPU, MEMORY, Usage, over_slots, settled, without_cpu
+from processors.workload.usage import CPU, MEMORY, Usage, beyond, over_slots, settled, without_cpu
 
 Array = NDArray[np.float64]
 
@@ -39,6 +40,8 @@ _BEGUN_SECONDS = 3.0  # of evidence: so far it may be all of pods that were star
 _LITTLE_SECONDS = 15.0  # a node that has run a class for no longer takes the kind that the cluster knows
 _SLOW_SECONDS = 60.0
 _DIFFERING_SECONDS = 20.0
+# Deviation of what a steady pod demands: relative, and its square at least and at most; many small pods change, too.
+_STEADY, _FLOORS = 0.1, (1e-6, 1e-4)
 _NOISE = 1.5  # times that of independent pods, since both variances are those of a minute or less
 
 
@@ -56,6 +59,7 @@ class State(NamedTuple):
         most: (nodes, slots) bytes of the mean pod at its largest, faded.
         between: (nodes, slots, resources) variance of what pods of the class take in a second, around the mean pod.
         held: (nodes, slots) seconds that its memory is known for, faded, and the more so the faster it grew.
+        apart: (nodes, slots) cores that a young pod uses beyond the mean pod, where young ones stand out.
         brief: What is known of pods that end within a second.
         bursts: What pods take in bursts.
         rest: (nodes, resources) share of what pods may have that is taken by what is in no pod.
@@ -79,6 +83,7 @@ class State(NamedTuple):
     most: Array
     between: Array
     held: Array
+    apart: Array
     brief: brief.State
     bursts: bursts.State
     rest: level.State
@@ -105,6 +110,7 @@ def init(nodes: int, slots: int, resources: int = 2) -> State:
         most=np.zeros(flat),
         between=np.zeros((*flat, resources)),
         held=np.zeros(flat),
+        apart=np.zeros(flat),
         brief=brief.init(nodes, slots),
         bursts=bursts.init(nodes, slots),
         rest=level.init(nodes, resources),
@@ -124,7 +130,7 @@ def clear(state: State, node: int, slot: int, label: int, soaking: float) -> Non
     state.pods[node, slot] = state.present_us[node, slot] = 0
     state.quota[node, slot] = state.most[node, slot] = state.held[node, slot] = state.ceiling[node, slot] = 0.0
     state.demand.mean[node, slot] = np.nan
-    state.between[node, slot] = 0.0
+    state.between[node, slot] = state.apart[node, slot] = 0.0
     disk.clear(state.disk, node, slot)
     brief.clear(state.brief, node, slot)
     bursts.clear(state.bursts, node, slot)
@@ -180,7 +186,7 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
     begun, fleeting = _begun(state, usage), brief.update(state.brief, usage, fade, state.present_us)
     ended = brief.lost(state.pods, state.demand.mean, fleeting, usage)
     fragments = brief.demand(fleeting, ended, state.rest, usage, full)
-    grown, usage = bursts.grown(usage), settled(state.demand, usage, before.evident)
+    grown, seen, usage = bursts.grown(usage), usage, settled(state.demand, usage, before.evident)
     evidence = before._replace(kind=kind.after(before, usage, full, fragments), quota=kind.quota(before, usage, full))
     demand, frozen = kind.demand(evidence, usage, full)
     # Where ages are not reported, what came since the block before may have run for a part of it only.
@@ -192,28 +198,33 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
     steady = quotient(np.minimum(state.most, most), most) ** _GROWTH
     seconds = np.where(begun, 0.0, state.demand.seconds * fade)
     faded = state.demand._replace(seconds=seconds, age=state.demand.age * fade)
-    more, first = usage.pods - state.pods, state.at_us == 0
-    starts = mix.update(mix.faded(state.starts, elapsed), state.label, more, usage.new, first)
-    # That no other like them comes may be known only after their first block.
-    starts = mix.without(starts, (usage.pods > 0) & (usage.recurring == 0))
+    floor = np.clip((_STEADY * np.nan_to_num(state.demand.mean)) ** 2, *_FLOORS)
     after = state._replace(
         pods=usage.pods,
-        starts=starts,
+        starts=_starts(state, usage, elapsed),
         disk=disk.update(state.disk, usage),
         present_us=np.where(usage.pods > 0, usage.at_us[:, None], state.present_us),
-        demand=level.update(faded, demand, usage.span, frozen, slow=_SLOW_SECONDS, bursts=True),
+        demand=level.update(faded, demand, usage.span, frozen, slow=_SLOW_SECONDS, bursts=True, floor=floor),
         kind=evidence.kind,
         quota=evidence.quota,
         ceiling=usage.ceiling * fade,
         most=most,
         between=_between(state.between, usage, full, fade),
         held=state.held * fade * steady + np.where(here, usage.span[:, None], 0.0),
+        apart=beyond(state.demand, seen, usage),
         brief=fleeting,
         bursts=bursts.update(state.bursts, np.where(grown, demand, np.nan), frozen, evidence.kind, usage, state.pods),
         measured=state.measured | _reported(usage),
         at_us=usage.at_us,
     )
-    return _surroundings(after, usage, full, hold, ended)
+    return _surroundings(after, usage, seen, full, hold, ended)
+
+
+def _starts(state: State, usage: Usage, elapsed: Array) -> mix.State:
+    more, first = usage.pods - state.pods, state.at_us == 0
+    starts = mix.update(mix.faded(state.starts, elapsed), state.label, more, usage.new, first)
+    # That no other like them comes may be known only after their first block.
+    return mix.without(starts, (usage.pods > 0) & (usage.recurring == 0))
 
 
 def _reported(usage: Usage) -> NDArray[np.bool_]:
@@ -239,10 +250,13 @@ def _begun(state: State, usage: Usage) -> NDArray[np.bool_]:
     return (state.demand.age <= _BEGUN_SECONDS) & (usage.counted[..., CPU] > usage.starting[..., 0])
 
 
-def _surroundings(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np.bool_], ended: Array) -> State:
+def _surroundings(
+    state: State, usage: Usage, seen: Usage, full: NDArray[np.bool_], hold: NDArray[np.bool_], ended: Array
+) -> State:
     """Follow what no class explains: what is in no pod, and by how much pods take more than the costs of classes.
 
-    Pods without a slot have no class here. Of memory what is in use is seen as a whole.
+    Pods without a slot have no class here. Of memory what is in use is seen as a whole. What young pods use beyond the
+    cost of their class is used now (`seen`, the whole block); what they lack of it makes no room.
 
     A control group takes its account with it when it goes, so what pods that `ended` used counts as used in no pod.
     """
@@ -253,8 +267,9 @@ def _surroundings(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDA
     # Between the two bounds of what was in no pod, a block says nothing new.
     informative = np.where((lost > 0) & (least <= state.rest.mean) & (state.rest.mean <= rest), np.nan, rest)
     rest = np.where((lost > 0) & (state.rest.mean < least), least, informative)
-    costs = np.where(state.label[..., None] >= 0, slope(state) * usage.counted, 0.0)
-    serving = np.where((state.kind <= kind.SOAKING)[..., None], usage.used - costs, 0.0)
+    cost = np.where(state.label[..., None] >= 0, slope(state), 0.0)
+    more = np.maximum(usage.used - cost * usage.counted, seen.used - cost * seen.counted)
+    serving = np.where((state.kind <= kind.SOAKING)[..., None], more, 0.0)
     drift = over_slots(serving)
     # Pods on a full machine get less than they want, so taking less than their cost says nothing there.
     drift[:, CPU] = np.maximum(drift[:, CPU], np.where(full, 0.0, -np.inf)) + usage.unplaced

@@ -17,12 +17,15 @@ from numpy.typing import NDArray
 from processors.estimation import level
 from processors.estimation.level import quotient
 from processors.workload import classes, kind
+from processors.workload.usage import MEMORY, over_slots
 
 Array = NDArray[np.float64]
 
 _WANDER = np.array([0.3, 0.0])  # relative deviation of a demand that was watched for no time
 _WANDER_SECONDS = 10.0
 _SETTLING_SECONDS = 6.0
+_BEGINNING_SECONDS = 60.0  # of a class on a node: requests may not come yet, and memory grows
+_MUCH_LESS = np.array([0.8, 0.95])
 
 
 class Cost(NamedTuple):
@@ -40,6 +43,30 @@ class Cost(NamedTuple):
     variance: Array
     prior: Array
     soaking: NDArray[np.bool_]
+
+
+def beginning(state: classes.State, cost: Cost, elsewhere: Array, *, deviation: float) -> tuple[classes.State, Cost]:
+    """Return evidence and cost that let the first pods of a class on a node become what others of it are.
+
+    They may take much less than those as long as no request reaches them, or until they have allocated what they hold.
+    That says nothing of what others like them will take. Nor is it room: what they lack of it is pending.
+
+    Args:
+        state: Evidence.
+        cost: What `weigh` makes of it.
+        elsewhere: (nodes, slots, resources) cost in the cluster; NaN: it knows none.
+        deviation: Relative standard deviation of that.
+    """
+    begins = (state.pods > 0) & (state.demand.age < _BEGINNING_SECONDS)
+    if not begins.any():
+        return state, cost
+    less = begins[..., None] & (cost.value < _MUCH_LESS * elsewhere)
+    lacking = np.where(less[..., MEMORY], np.maximum(elsewhere[..., MEMORY] - state.most, 0.0) * state.pods, 0.0)
+    raised = cost._replace(
+        value=np.where(less, elsewhere, cost.value),
+        variance=np.where(less, (deviation * elsewhere) ** 2, cost.variance),
+    )
+    return state._replace(pending=state.pending + over_slots(lacking[..., None])[:, 0]), raised
 
 
 def weigh(state: classes.State, prior: Array, *, deviation: Array | float) -> Cost:

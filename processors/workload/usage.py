@@ -216,8 +216,25 @@ def settled(demand: level.State, usage: Usage, evident: NDArray[np.bool_]) -> Us
     usage = _without(usage, usage.starting, evident | (usage.counted[..., CPU] > usage.starting[..., 0]))
     number, cores, waiting = usage.young[..., 0], usage.young[..., 1], usage.young[..., 2]
     apart = np.abs(quotient(cores + waiting, number) - np.nan_to_num(demand.mean))
-    bound = _OUTSTANDING * np.sqrt(demand.variance) + _SLIGHT_CORES
-    return _without(usage, usage.young, (usage.counted[..., CPU] > number) & evident & (apart > bound))
+    return _without(usage, usage.young, (usage.counted[..., CPU] > number) & evident & (apart > _bound(demand)))
+
+
+def beyond(demand: level.State, usage: Usage, rest: Usage) -> Array:
+    """Return by how many cores (nodes, slots) a pod that `settled` leaves out uses more than the mean pod; 0: no more.
+
+    Args:
+        demand: What the mean pod of each class demands.
+        usage: The block.
+        rest: What `settled` leaves of it.
+    """
+    number = usage.counted[..., CPU] - rest.counted[..., CPU]
+    more = quotient(usage.used[..., CPU] - rest.used[..., CPU], number) - np.nan_to_num(demand.mean)
+    return np.where((number > 0) & (more > _bound(demand)), more, 0.0)
+
+
+def _bound(demand: level.State) -> Array:
+    """Return by how many cores (nodes, slots) pods may differ from the mean pod that do not stand out."""
+    return _OUTSTANDING * np.sqrt(demand.variance) + _SLIGHT_CORES
 
 
 def _without(usage: Usage, some: Array, where: NDArray[np.bool_]) -> Usage:

@@ -164,8 +164,9 @@ class Workloads:
     def room(self, rows: Rows, nodes: Nodes) -> Room:
         """Return the room of every class that these nodes or the cluster know."""
         state = table.take(self._state, rows)
-        cost = self._cost(state, nodes.reference)
-        return class_capacity.update(state, cost, self._cluster, nodes, self._coming(state), settings=self._settings)
+        taken, deviation = self._cost(state, nodes.reference), self._estimate.prior_deviation
+        seen, taken = cost.beginning(state, taken, self._prior(state.label), deviation=deviation)
+        return class_capacity.update(seen, taken, self._cluster, nodes, self._coming(state), settings=self._settings)
 
     def _coming(self, state: classes.State) -> Next:
         """Return what comes next by the starts of the cluster, not of the partition, once there are any."""

@@ -104,6 +104,7 @@ def update(
     measured = state.measured & reported[:, None]
     used, spread = _used(state, costs.value[:, :slots], costs.doubt[:, :slots], measured, nodes)
     costs = _widened(costs, classes.differing(state) * factor**2, state.pods)
+    costs = _with_young(costs, state.apart, cost, nodes)
     free = availability.free(used, settings.estimate)
     columns = costs.label.shape[1]
     left = Left(free, spread, np.maximum(nodes.most - nodes.pods, 0.0), settings.policy.whole)
@@ -130,7 +131,7 @@ def update(
         total=_total(of_mix, free, mixed.value[:, 0], law, nodes.pods),
         prior=np.minimum(over_slots(mixed.weights * priors) + mixed.reference, 1.0),
         # Where no class is known the node's own regression counts, whichever nodes it is folded with.
-        estimated=classed & ((nodes.pods == 0) | measured.all(axis=1) | (reported & ~state.pods.any(axis=1))),
+        estimated=classed & ((nodes.pods == 0) | state.measured.all(axis=1) | (reported & ~state.pods.any(axis=1))),
         classed=classed,
     )
 
@@ -169,6 +170,19 @@ def _widened(costs: Costs, differing: Array, pods: Array) -> Costs:
     doubt[:, :slots] += differing / np.maximum(pods, 1.0)[..., None]
     apart[:, :slots] = np.maximum(apart[:, :slots], differing)
     return costs._replace(doubt=doubt, apart=apart)
+
+
+def _with_young(costs: Costs, more: Array, cost: Cost, nodes: Nodes) -> Costs:
+    """Return costs whose doubt allows for what a young pod uses beyond (nodes, slots): others may go on so, too."""
+    if not more.any():
+        return costs
+    cores = cost.value.copy()
+    cores[..., CPU] += more
+    shares = (_bounded(cores, cost.soaking, nodes) * _factor(cost.soaking, cores, nodes))[..., CPU]
+    doubt, slots = costs.doubt.copy(), more.shape[1]
+    apart = np.maximum(shares - costs.value[:, :slots, CPU], 0.0)
+    doubt[:, :slots, CPU] += np.where(more > 0, apart / availability.ONE_SIDED_90, 0.0) ** 2
+    return costs._replace(doubt=doubt)
 
 
 def _costs(

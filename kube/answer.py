@@ -168,3 +168,20 @@ def _pause(headers: Mapping[str, str]) -> float | None:
     """Return `Retry-After` in seconds; its other form, a date, is as good as none."""
     text = headers.get("Retry-After", "")
     return min(float(text), _LONGEST_PAUSE) if text.isascii() and text.isdigit() else None
+
+
+def resource_of(path: str) -> str:
+    """Return the resource that a path is about, as RBAC calls it.
+
+    >>> resource_of("/api/v1/nodes/n1/status"), resource_of("/api/v1/namespaces/shop/pods/web/binding")
+    ('nodes/status', 'pods/binding')
+    >>> resource_of("/apis/autoscaling/v2/horizontalpodautoscalers"), resource_of("/api/v1/namespaces/shop")
+    ('horizontalpodautoscalers.autoscaling', 'namespaces')
+    """
+    parts = path.strip("/").split("/")
+    group = parts[1] if parts[0] == "apis" else ""
+    parts = parts[3:] if group else parts[2:]
+    if parts[0] == "namespaces" and len(parts) > 2:
+        parts = parts[2:]
+    name = f"{parts[0]}.{group}" if group else parts[0]
+    return f"{name}/{parts[2]}" if len(parts) > 2 else name

@@ -10,8 +10,9 @@ import hashlib
 import json
 import logging
 import os
+import signal
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,9 +93,26 @@ async def _at_start(settings: Kube) -> Configuration:
 
 
 async def _loaded(settings: Kube) -> Configuration:
-    """Read the configuration; raises TimeoutError if a plugin does not end."""
-    async with asyncio.timeout(_LOAD_SECONDS):
-        return await configuration(settings)
+    """Read the configuration; raises TimeoutError if a plugin does not end, and ends it."""
+    before = _children()
+    try:
+        async with asyncio.timeout(_LOAD_SECONDS):
+            return await configuration(settings)
+    except (TimeoutError, asyncio.CancelledError):
+        # The library leaves its plugin behind, which would be one more process with each attempt.
+        for pid in _children() - before:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        raise
+
+
+def _children() -> set[int]:
+    """Return the processes that this one has started and that run; none where the kernel does not list them."""
+    children = set[int]()
+    for task in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):
+            children |= set(map(int, task.read_text().split()))
+    return children
 
 
 async def address(settings: Kube) -> str:
@@ -115,7 +133,10 @@ async def cluster(settings: Kube) -> str:
     loaded = await _at_start(settings)
     if not loaded.ssl_ca_cert:
         return str(loaded.host)
-    authority = await asyncio.to_thread(Path(loaded.ssl_ca_cert).read_bytes)
+    try:
+        authority = await asyncio.to_thread(Path(loaded.ssl_ca_cert).read_bytes)
+    except OSError as error:
+        raise SettingsError([f"kube config: {loaded.ssl_ca_cert} cannot be read: {error.strerror}"]) from None
     return f"{loaded.host} {hashlib.blake2b(authority.strip(), digest_size=8).hexdigest()}"
 
 
@@ -187,11 +208,13 @@ class Api:
             ):
                 content = json.loads(await response.read())
         except TimeoutError as error:
-            raise answer.Away(f"{_VERBS[method]} {resource_of(path)}: {_described(error)}") from error
+            raise answer.Away(f"{_VERBS[method]} {answer.resource_of(path)}: {_described(error)}") from error
         except (ValueError, RecursionError) as error:
-            raise answer.Trouble(f"{_VERBS[method]} {resource_of(path)}: the answer is no JSON: {error}") from error
+            raise answer.Trouble(
+                f"{_VERBS[method]} {answer.resource_of(path)}: the answer is no JSON: {error}"
+            ) from error
         if not isinstance(content, dict):
-            raise answer.Trouble(f"{_VERBS[method]} {resource_of(path)}: the answer is no object")
+            raise answer.Trouble(f"{_VERBS[method]} {answer.resource_of(path)}: the answer is no object")
         return content
 
     @asynccontextmanager
@@ -205,7 +228,7 @@ class Api:
         verb: str,
         silence_seconds: float,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        resource = resource_of(path)
+        resource = answer.resource_of(path)
         # Half, because `send` ends after `silence_seconds`: an address that drops packets would pass for a slow answer.
         connect_seconds = min(_CONNECT_SECONDS, silence_seconds / 2)
         try:
@@ -272,20 +295,3 @@ def _described(error: Exception) -> Any:
     if isinstance(error, TimeoutError):
         return "nothing has come in time"
     return error if str(error) else repr(error)
-
-
-def resource_of(path: str) -> str:
-    """Return the resource that a path is about, as RBAC calls it.
-
-    >>> resource_of("/api/v1/nodes/n1/status"), resource_of("/api/v1/namespaces/shop/pods/web/binding")
-    ('nodes/status', 'pods/binding')
-    >>> resource_of("/apis/autoscaling/v2/horizontalpodautoscalers"), resource_of("/api/v1/namespaces/shop")
-    ('horizontalpodautoscalers.autoscaling', 'namespaces')
-    """
-    parts = path.strip("/").split("/")
-    group = parts[1] if parts[0] == "apis" else ""
-    parts = parts[3:] if group else parts[2:]
-    if parts[0] == "namespaces" and len(parts) > 2:
-        parts = parts[2:]
-    name = f"{parts[0]}.{group}" if group else parts[0]
-    return f"{name}/{parts[2]}" if len(parts) > 2 else name

@@ -128,7 +128,7 @@ def _end_left(lock: int, signature: str) -> bool:
     except OSError:
         return False
     try:
-        if _stat(pid)[1] != fields[2] or not _has_open(pid, lock) or _has_open(owner, lock):
+        if _stat(pid)[1] != fields[2] or not _has_open(pid, lock) or _lives(owner, lock):
             return False
         _end(server, pid)
     except OSError:  # a process of another user
@@ -147,6 +147,14 @@ def _end(server: int, pid: int) -> None:
         if select.select([server], [], [], seconds)[0]:
             return
     raise _Stuck(pid)
+
+
+def _lives(owner: int, lock: int) -> bool:
+    """Tell whether the process that wrote the lock is there; its id may be that of another user's process since."""
+    try:
+        return _has_open(owner, lock)
+    except PermissionError:
+        return False
 
 
 def _has_open(pid: int, file: int) -> bool:

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from kube import answer, apply
-from kube.api import Api, cluster
+from kube.api import Api, _children, cluster
 from schemas.sections.measurement import Kube
 from schemas.settings import SettingsError
 from tests.integration.kube.api_server import kubeconfig
@@ -175,10 +175,22 @@ async def test_a_credential_plugin_that_hangs_is_an_outage_and_a_fault_at_the_st
             pass
     with pytest.raises(SettingsError, match="credential plugin does not end"):
         await cluster(Kube(config=path))
+    async with asyncio.timeout(5):
+        while _children():  # noqa: ASYNC110 # which were killed, and end
+            await asyncio.sleep(0.05)
     server.configure(tmp_path / "kubeconfig", "t")
     async with client.get("nodes", {}, silence_seconds=60) as response:
         assert await response.json() == {}
     await client.close()
+
+
+async def test_an_authority_that_cannot_be_read_is_a_fault_of_the_kubeconfig(server: Server, tmp_path: Path) -> None:
+    path = server.configure(tmp_path / "kubeconfig", "t")
+    content = json.loads(path.read_text())
+    content["clusters"][0]["cluster"] = {"server": "https://127.0.0.1:1", "certificate-authority": "/proc/self/mem"}
+    path.write_text(json.dumps(content))
+    with pytest.raises(SettingsError, match="/proc/self/mem cannot be read"):
+        await cluster(Kube(config=path))
 
 
 @pytest.mark.slow

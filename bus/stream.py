@@ -80,7 +80,7 @@ class Consumer(NamedTuple):
     Attributes:
         name: Name under which several readers share it; empty: it has one reader.
         pending: Number of messages not yet sent to it.
-        delivered: Stream sequence of the last message sent to it; 0: none was.
+        delivered: Stream sequence of the last message sent to it, or, with one reader, before the first; 0: none was.
         whole: It has all subjects.
     """
 
@@ -237,8 +237,9 @@ async def consumers(client: Client, name: str) -> list[Consumer]:
     while True:
         page = await js.consumers_info(name, offset=len(readers))
         for info in page:
-            # Without a message for it the server reports how far it has looked.
-            delivered = info.delivered.stream_seq if info.delivered and info.delivered.consumer_seq else 0
+            delivered = info.delivered.stream_seq if info.delivered else 0
+            if info.config.durable_name and info.delivered and not info.delivered.consumer_seq:
+                delivered = 0  # without a message for it the server reports how far it has looked
             whole = (info.config.filter_subjects or [info.config.filter_subject or ">"]) == [">"]
             readers.append(Consumer(info.config.durable_name or "", info.num_pending or 0, delivered, whole))
         if len(page) < _PAGE:

@@ -185,3 +185,10 @@ def resource_of(path: str) -> str:
         parts = parts[2:]
     name = f"{parts[0]}.{group}" if group else parts[0]
     return f"{name}/{parts[2]}" if len(parts) > 2 else name
+
+
+def described(error: Exception) -> Any:
+    """Return what went wrong with a connection, in words."""
+    if isinstance(error, TimeoutError):
+        return "nothing has come in time"
+    return error if str(error) else repr(error)

@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 _CONNECT_SECONDS = 10
 _LOAD_SECONDS = 20.0  # for the configuration, which a credential plugin may take part in
+_LOADING = asyncio.Lock()  # one at a time, so that what a load has started can be ended
 _HANGS = "the kubeconfig's credential plugin does not end; run it by hand, and see what it waits for"
 _LARGEST_REFUSAL = 1 << 16
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -94,22 +95,28 @@ async def _at_start(settings: Kube) -> Configuration:
 
 async def _loaded(settings: Kube) -> Configuration:
     """Read the configuration; raises TimeoutError if a plugin does not end, and ends it."""
-    before = _children()
-    try:
-        async with asyncio.timeout(_LOAD_SECONDS):
-            return await configuration(settings)
-    except (TimeoutError, asyncio.CancelledError):
-        # The library leaves its plugin behind, which would be one more process with each attempt.
-        for pid in _children() - before:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        raise
+    async with _LOADING:
+        before = _children("self")
+        try:
+            async with asyncio.timeout(_LOAD_SECONDS):
+                return await configuration(settings)
+        except (TimeoutError, asyncio.CancelledError):
+            # The library leaves its plugin behind, which would be one more process with each attempt.
+            _end(_children("self") - before)
+            raise
 
 
-def _children() -> set[int]:
-    """Return the processes that this one has started and that run; none where the kernel does not list them."""
+def _end(pids: set[int]) -> None:
+    for pid in pids:
+        _end(_children(f"{pid}"))
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _children(pid: str) -> set[int]:
+    """Return the processes that one has started and that run; none where the kernel does not list them."""
     children = set[int]()
-    for task in Path("/proc/self/task").glob("*/children"):
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(OSError):
             children |= set(map(int, task.read_text().split()))
     return children
@@ -208,7 +215,7 @@ class Api:
             ):
                 content = json.loads(await response.read())
         except TimeoutError as error:
-            raise answer.Away(f"{_VERBS[method]} {answer.resource_of(path)}: {_described(error)}") from error
+            raise answer.Away(f"{_VERBS[method]} {answer.resource_of(path)}: {answer.described(error)}") from error
         except (ValueError, RecursionError) as error:
             raise answer.Trouble(
                 f"{_VERBS[method]} {answer.resource_of(path)}: the answer is no JSON: {error}"
@@ -249,7 +256,7 @@ class Api:
                         raise answer.trouble(response.status, refusal, response.headers, verb, resource)
                     yield response
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise answer.Away(f"{verb} {resource}: {_described(error)}") from error
+            raise answer.Away(f"{verb} {resource}: {answer.described(error)}") from error
 
     @asynccontextmanager
     async def _linked(self) -> AsyncIterator[ApiClient]:
@@ -289,9 +296,3 @@ class _Link:
     client: ApiClient
     users: int = 0
     retired: bool = False
-
-
-def _described(error: Exception) -> Any:
-    if isinstance(error, TimeoutError):
-        return "nothing has come in time"
-    return error if str(error) else repr(error)

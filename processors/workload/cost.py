@@ -65,6 +65,7 @@ def beginning(state: classes.State, cost: Cost, elsewhere: Array, *, deviation: 
     raised = cost._replace(
         value=np.where(less, elsewhere, cost.value),
         variance=np.where(less, (deviation * elsewhere) ** 2, cost.variance),
+        prior=np.where(less, 1.0 - (1.0 - cost.prior) * quotient(cost.value, elsewhere), cost.prior),
     )
     return state._replace(pending=state.pending + over_slots(lacking[..., None])[:, 0]), raised
 

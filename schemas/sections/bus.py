@@ -12,10 +12,15 @@ from schemas.subject import PARTITIONS, PARTITIONS_MAX
 
 
 def without_password(text: str) -> str:
-    """Return a value without what may be user and password of an address, also of a wrong one in a wrong place."""
-    scheme, mark, rest = text.rpartition("://") if text.count("://") == 1 else ("", "", text)
-    before, _, host = rest.rpartition("@")
-    return f"{scheme}{mark}…@{host}" if before and (mark or ":" in before) else text
+    """Return a value without what may be user, password or token of an address, also of a wrong one in a wrong place.
+
+    >>> without_password("https://u:p@h/a"), without_password("token@h1,nats://u:p@h2"), without_password("https://h/a")
+    ('https://…@h/a', '…@h2', 'https://h/a')
+    """
+    scheme, mark, _ = text.partition("://")
+    begin = len(scheme + mark) if text.count("://") == 1 and "@" not in scheme else 0
+    at = text.rfind("@")
+    return f"{text[:begin]}…{text[at:]}" if at > begin else text
 
 
 def _data_home() -> Path:

@@ -60,6 +60,7 @@ class Floor:
         if not self._scalers.whole or not self._latest.current.is_set():
             return False
         if self.needed and not await self._lease.acquire():
+            writer.rest()
             return False
         await writer.write(
             self._due(self._clock()), done=lambda _, thing: self._scalers.put(thing), gone=self._scalers.drop

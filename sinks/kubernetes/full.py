@@ -59,6 +59,8 @@ class Full:
             return False
         if self.needed and await self._lease.acquire():
             await writer.write(self._due(dict(self._nodes)), done=self._removal.done, gone=self._removal.gone)
+        else:
+            writer.rest()
         FULL.set(sum(node.marks.full_at is not None for _, node in self._nodes))
         KEPT.set(sum(node.marks.keep_at is not None for _, node in self._nodes))
         return True

@@ -60,8 +60,10 @@ class Mid:
         if not self._nodes.whole or not self._latest.current.is_set():
             return False
         if not self.needed:
+            writer.rest()
             return True
         if not await self._lease.acquire():
+            writer.rest()
             return False
 
         def done(key: str, thing: Mapping[str, Any]) -> None:

@@ -100,8 +100,7 @@ def update(
     slots, factor = cost.value.shape[1], _factor(cost.soaking, cost.value, nodes)
     costs = _costs(state, cost, factor, cluster, nodes, settings.estimate.prior_deviation)
     # What pods take is known only as long as it is reported.
-    reported = (state.at_us > 0) & (nodes.at_us - state.at_us <= _STALE_US)
-    measured = state.measured & reported[:, None]
+    measured = state.measured & (nodes.at_us - state.at_us <= _STALE_US)[:, None]
     used, spread = _used(state, costs.value[:, :slots], costs.doubt[:, :slots], measured, nodes)
     costs = _widened(costs, classes.differing(state) * factor**2, state.pods)
     costs = _with_young(costs, state.apart, cost, nodes)
@@ -131,9 +130,19 @@ def update(
         total=_total(of_mix, free, mixed.value[:, 0], law, nodes.pods),
         prior=np.minimum(over_slots(mixed.weights * priors) + mixed.reference, 1.0),
         # Where no class is known the node's own regression counts, whichever nodes it is folded with.
-        estimated=classed & ((nodes.pods == 0) | state.measured.all(axis=1) | (reported & ~state.pods.any(axis=1))),
+        estimated=classed & ((nodes.pods == 0) | _evident(state, nodes, settings.estimate.memory_seconds)),
         classed=classed,
     )
+
+
+def _evident(state: classes.State, nodes: Nodes, memory_seconds: float) -> NDArray[np.bool_]:
+    """Tell of which nodes (nodes,) what pods take is known, or that their first ones start.
+
+    Costs are known for longer than usage, which then follows the node as a whole.
+    """
+    silent_us = nodes.at_us - state.at_us
+    none_yet = (state.at_us > 0) & (silent_us <= _STALE_US) & ~state.pods.any(axis=1)
+    return none_yet | (state.measured.all(axis=1) & (silent_us <= memory_seconds * 1e6))
 
 
 def _padded(of_slots: Array, classes: int) -> Array:

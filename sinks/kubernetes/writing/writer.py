@@ -114,6 +114,12 @@ class Writer:
             self._show()
         self._report()
 
+    def rest(self) -> None:
+        """Forget what failed and what waits: another process writes now, or nothing is to be written."""
+        self._failing, self._since = {}, {}
+        self._show()
+        self._report()
+
     async def _send(self, write: Write) -> Mapping[str, Any] | answer.Trouble:
         """Write one object in its turn."""
         await self._pace.turn()

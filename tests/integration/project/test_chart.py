@@ -136,6 +136,12 @@ def test_settings_reach_all_components_and_addresses_all_policies() -> None:
             assert "10.0.0.2/32" in yaml.safe_dump(result[key][1])
 
 
+def test_another_annotation_of_floors_is_one_that_the_policy_lets_the_sink_write() -> None:
+    result = changed({"settings": {"SPAZIO_OUTPUT_FLOOR_ANNOTATION": "a.io/floor"}})
+    (policy,) = (after for key, (_, after) in result.items() if key[0] == "ValidatingAdmissionPolicy")
+    assert {"name": "ours", "expression": '"a.io/floor-"'} in policy["spec"]["variables"]
+
+
 def test_pods_that_read_a_setting_at_their_start_start_again_with_another_one() -> None:
     values = [_standard(), *(rendered(settings={"SPAZIO_LOG_LEVEL": level}) for level in ("debug", "info"))]
     for key in (key for key in _standard() if key[0] in ("Deployment", "DaemonSet")):
@@ -253,8 +259,7 @@ def test_monitoring_has_the_rules_and_dashboards_of_the_project() -> None:
     on = {"podMonitor": True, "rules": True, "dashboards": True, "labels": {"release": "p"}, "runbook": "https://r/x"}
     result = {key[0]: after for key, (_, after) in changed({"monitoring": on}).items()}
     assert result.keys() == {"PodMonitor", "PrometheusRule", "ConfigMap"}
-    (endpoint,) = result["PodMonitor"]["spec"]["podMetricsEndpoints"]
-    assert endpoint["honorLabels"]  # or the operator renames `namespace` of forecasts
+    assert result["PodMonitor"]["spec"]["podMetricsEndpoints"][0]["honorLabels"]  # or the operator renames `namespace`
     text = RULES.read_text().replace("http://127.0.0.1:8000/docs/runbook/", "https://r/x")
     assert result["PrometheusRule"]["spec"] == yaml.safe_load(text)
     assert result["ConfigMap"]["data"] == {f"spazio-{path.name}": path.read_text() for path in DASHBOARDS}

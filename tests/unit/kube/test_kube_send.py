@@ -166,7 +166,7 @@ async def test_a_credential_plugin_that_hangs_is_an_outage_and_a_fault_at_the_st
     monkeypatch.setattr("kube.api._LOAD_SECONDS", 0.3)
     path = server.configure(tmp_path / "kubeconfig", "t")
     content = json.loads(path.read_text())
-    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "sleep", "args": ["60"]}
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", "sleep 4711; true"]}
     content["users"][0]["user"] = {"exec": plugin | {"interactiveMode": "Never"}}
     path.write_text(json.dumps(content))
     client = Api(Kube(config=path))
@@ -176,7 +176,7 @@ async def test_a_credential_plugin_that_hangs_is_an_outage_and_a_fault_at_the_st
     with pytest.raises(SettingsError, match="credential plugin does not end"):
         await cluster(Kube(config=path))
     async with asyncio.timeout(5):
-        while _children():  # noqa: ASYNC110 # which were killed, and end
+        while _children("self"):  # noqa: ASYNC110 # which were killed, and end
             await asyncio.sleep(0.05)
     server.configure(tmp_path / "kubeconfig", "t")
     async with client.get("nodes", {}, silence_seconds=60) as response:

@@ -85,12 +85,12 @@ class Sink:
         self.scalers.whole = True
         self.scalers.put(self.server.thing)
         self.now = START
-        chosen, health = Output.model_validate(output), Health()
+        chosen, self.health = Output.model_validate(output), Health()
         nodes = Objects("nodes", node.reader(chosen))
-        self.lease = Holder(Lease(self.server, chosen.full_lease, chosen.full_lease_seconds), health)
+        self.lease = Holder(Lease(self.server, chosen.full_lease, chosen.full_lease_seconds), self.health)
         access = Access(self.server, nodes, self.latest, chosen, self.lease, lambda: self.now)
         self.floor = Floor(access, self.scalers)
-        self.writer = Writer("floor", health, Pace(1e6, 1e-3))
+        self.writer = Writer("floor", self.health, Pace(1e6, 1e-3))
 
     def hear(self, desired: int, at: float, *, raises: bool = True) -> None:
         messages = forecast(
@@ -198,6 +198,25 @@ async def test_a_sink_that_stands_by_leaves_the_floors_of_the_other_until_that_i
     await active.lease.release()
     heir = Sink(active.server, beside=True, **output)
     assert await heir.refresh(4) == 2
+
+
+async def test_a_sink_that_may_no_longer_write_has_no_problem_with_its_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = Sink()
+    sink.hear(8, 0)
+
+    async def refuse(*_: object) -> None:
+        raise answer.Away("connection refused")
+
+    async def lost() -> bool:
+        return False
+
+    with monkeypatch.context() as away:
+        away.setattr(sink.floor, "_carry_out", refuse)
+        await sink.refresh(0)
+    assert sink.health.problems == {"kubernetes write floor": "connection refused"}
+    monkeypatch.setattr(sink.lease, "acquire", lost)  # another sink has it
+    assert await sink.refresh(60) == 2
+    assert not sink.health.problems
 
 
 async def test_nothing_is_done_before_everything_is_known() -> None:

@@ -176,6 +176,7 @@ def merge(
         costed=_total([model.costed for model in live]),
         voting=_total([model.voting for model in live]),
         voted=_total([model.voted for model in live]),
+        voiced=_total([model.voiced for model in live]),
         ratios=ratios,
     )
 
@@ -245,6 +246,7 @@ def model_of(second: int, partition: int, variant: Variant, sums: Sums) -> Model
         costed=sums.costed or None,
         voting=(sums.classes and sums.classes.voting) or None,
         voted=(sums.classes and sums.classes.voted) or None,
+        voiced=(sums.classes and sums.classes.voiced) or None,
         ratios=None if variant.absolute else True,
     )
 

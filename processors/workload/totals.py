@@ -20,7 +20,7 @@ _FIELDS = ("pods", "cpu", "memory", "soaking", "started", "recent", "running", "
 class Sums(NamedTuple):
     """Sums by class; of all starts those that repeat the class before them, and those that could; voting nodes.
 
-    `voted` is the sum of votes, also of those for classes that are not listed.
+    `voted` and `voiced` are sums of `votes` and `coming`, also of those for classes that are not listed.
     """
 
     classes: dict[str, ClassSum]
@@ -28,6 +28,7 @@ class Sums(NamedTuple):
     transitions: float
     voting: int
     voted: float
+    voiced: float
 
 
 class Believed(NamedTuple):
@@ -88,4 +89,5 @@ def add_up(state: classes.State, cost: Cost, believed: Believed, names: Sequence
         return None
     repeats, transitions = (float(np.add.accumulate(part)[-1]) for part in (starts.repeats, starts.transitions))
     voters = int(np.count_nonzero(np.any(votes > 0, axis=1)))
-    return Sums(by_class, repeats, transitions, voters, math.fsum(totals[:, _FIELDS.index("votes")].tolist()))
+    voted, voiced = (math.fsum(totals[:, _FIELDS.index(name)].tolist()) for name in ("votes", "coming"))
+    return Sums(by_class, repeats, transitions, voters, voted, voiced)

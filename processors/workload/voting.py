@@ -155,18 +155,19 @@ def mix_of(model: Model, least: float = _VOICES) -> dict[str, float]:
     """Return how likely the next pod is of each class, by the cluster's starts; empty: it knows of none.
 
     What is missing to 1 is how likely it is of a class that no two nodes have evidence of. One node alone, which has a
-    vote at most, adds nothing to that. What nodes that start pods agree on comes first; as far as these are fewer than
-    `least`, all nodes fill up, each with a vote.
+    vote and a voice at most, adds nothing to that. What nodes that start pods say comes first; as far as these are
+    fewer than `least`, all nodes fill up, each with a vote.
     """
     sums = model.classes or {}
     if (model.voting or 0) >= fair_share.LEAST_VOTERS:
         attested = {name: item.votes for name, item in sums.items() if item.votes and (item.nodes or 0) >= _ATTESTED}
         agreed = sum(attested.values())
         others = max(model.voted or 0.0, sum(item.votes or 0.0 for item in sums.values())) - agreed
-        everything = agreed + max(others - 1.0, 0.0)
-        voices = sum(item.coming or 0.0 for item in sums.values())
-        coming = {name: _agreed(sums[name], voices) for name in attested}
-        starting = sum(coming.values())
+        everything = agreed + _confirmed(others, 1.0, model.voting or 0)
+        voices = max(model.voiced or 0.0, sum(item.coming or 0.0 for item in sums.values()))
+        coming = {name: _confirmed(sums[name].coming or 0.0, sums[name].largest or 0.0, voices) for name in attested}
+        alone = voices - sum(sums[name].coming or 0.0 for name in attested)
+        starting = sum(coming.values()) + _confirmed(alone, 1.0, voices)
         part = min(max((least - starting) / everything, 0.0), 1.0) if everything > 0 else 0.0
         whole = starting + part * everything
         # Above 0, since it is the cluster that says so, and not the nodes that run the class.
@@ -180,11 +181,10 @@ def mix_of(model: Model, least: float = _VOICES) -> dict[str, float]:
     return dict(zip(started, likely[0].tolist(), strict=True))
 
 
-def _agreed(item: ClassSum, voices: float) -> float:
-    """Return what nodes that start pods say of a class, as far as they would say it without the loudest of them."""
-    coming = item.coming or 0.0
+def _confirmed(total: float, largest: float, voices: float) -> float:
+    """Return what so many nodes say together as far as they would say it without the one that says most."""
     scale = voices / (voices - 1.0) if voices > _MOST_SCALED else _MOST_SCALED
-    return min(coming, scale * max(coming - (item.largest or 0.0), 0.0))
+    return min(total, scale * max(total - largest, 0.0))
 
 
 def likely(starts: mix.State, pods: Array, here: Array, elsewhere: Array) -> Array:

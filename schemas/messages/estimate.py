@@ -122,6 +122,9 @@ class Model(Message):
     voted: Annotated[
         float | None, Field(ge=0, le=1e12, description="sum of votes, also of those for classes that are not listed")
     ] = None
+    voiced: Annotated[
+        float | None, Field(ge=0, le=1e12, description="sum of `coming`, also of classes that are not listed")
+    ] = None
     ratios: Annotated[
         Literal[True] | None, Field(description="usage is in ratios of each node (reference variant), not in its units")
     ] = None

@@ -67,6 +67,7 @@ MODEL: Schema = {
     "costed": pl.Int64,
     "voting": pl.Int64,
     "voted": pl.Float64,
+    "voiced": pl.Float64,
     "ratios": pl.Boolean,
 }
 

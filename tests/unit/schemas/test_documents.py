@@ -206,6 +206,7 @@ FULL: dict[str, Message] = {
         costed=3,
         voting=4,
         voted=3.5,
+        voiced=2.5,
         ratios=True,
     ),
     "prediction": predicted.prediction(),

@@ -36,6 +36,15 @@ def test_where_ten_nodes_start_pods_the_others_do_not_count() -> None:
 
 
 @pytest.mark.parametrize("least", [voting.FEW_VOICES, 10.0])
+def test_what_starting_nodes_say_of_classes_of_their_own_is_for_the_mean_pod(least: float) -> None:
+    """Half of what 24 nodes start are services of one replica each, which are too many to be listed."""
+    model = model_of(24, web=(10.0, 12.0, 0.5)).model_copy(update={"voted": 22.0, "voiced": 24.0})
+    assert voting.mix_of(model, least) == {"web": pytest.approx(0.5, rel=0.03)}
+    alone = model_of(24, web=(10.0, 12.0, 0.5)).model_copy(update={"voted": 11.0, "voiced": 13.0})
+    assert voting.mix_of(alone, least) == {"web": 1.0}, "one node alone moves nothing"
+
+
+@pytest.mark.parametrize("least", [voting.FEW_VOICES, 10.0])
 def test_a_node_that_no_other_confirms_has_a_vote_and_no_more(least: float) -> None:
     model = model_of(10, web=(9.0, 0.0, 0.0), job=(1.0, 1.0, 1.0))
     assert voting.mix_of(model, least)["job"] == pytest.approx(0.1)

@@ -26,6 +26,7 @@ _WANDER_SECONDS = 10.0
 _SETTLING_SECONDS = 6.0
 _BEGINNING_SECONDS = 60.0  # of a class on a node: requests may not come yet, and memory grows
 _MUCH_LESS = np.array([0.8, 0.95])
+_MOST_TIMES = np.array([30.0, 8.0])  # what they take now: a false claim is outvoted within seconds, not at once
 
 
 class Cost(NamedTuple):
@@ -49,7 +50,8 @@ def beginning(state: classes.State, cost: Cost, elsewhere: Array, *, deviation: 
     """Return evidence and cost that let the first pods of a class on a node become what others of it are.
 
     They may take much less than those as long as no request reaches them, or until they have allocated what they hold.
-    That says nothing of what others like them will take. Nor is it room: what they lack of it is pending.
+    That says nothing of what others like them will take. Nor is it room: what they lack of it is pending. This is only
+    for costs that several nodes attest, where there are as many: otherwise one node could take the room of others.
 
     Args:
         state: Evidence.
@@ -60,6 +62,7 @@ def beginning(state: classes.State, cost: Cost, elsewhere: Array, *, deviation: 
     begins = (state.pods > 0) & (state.demand.age < _BEGINNING_SECONDS)
     if not begins.any():
         return state, cost
+    elsewhere = np.minimum(elsewhere, _MOST_TIMES * cost.value)
     less = begins[..., None] & (cost.value < _MUCH_LESS * elsewhere)
     lacking = np.where(less[..., MEMORY], np.maximum(elsewhere[..., MEMORY] - state.most, 0.0) * state.pods, 0.0)
     raised = cost._replace(

@@ -4,14 +4,16 @@ A class whose cost was assumed and is measured now is: the extender admits one p
 that, though the room may be as large as it was assumed to be.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from processors.rows import table
+from processors.workload import voting
 from processors.workload.capacity.class_capacity import Room
+from processors.workload.pod_class import UNNAMED
 from schemas.messages.estimate import MAXIMUM_CLASSES, MOSTLY_ASSUMED
 from schemas.sections.estimation import Estimate
 
@@ -78,6 +80,20 @@ def tell(state: Reported, rows: NDArray[np.intp], room: Room, due: NDArray[np.bo
     label, width = room.label[due], room.label.shape[1]
     state.room[rows[due], :width] = np.where(label >= 0, room.available[due], np.nan)
     state.measured[rows[due], :width] = (label >= 0) & (room.assumed[due] <= MOSTLY_ASSUMED)
+
+
+def claims(oversized: Sequence[bool], far: Iterable[tuple[int, str]]) -> dict[int, list[str]]:
+    """Return what nodes say that their facts or other nodes contradict, by index of the node.
+
+    Args:
+        oversized: Whether each claims to be larger than it can be.
+        far: Index of a node, and a class whose cost it says to be far from what others say.
+    """
+    listed = {index: [voting.SIZE] for index, too_large in enumerate(oversized) if too_large}
+    for index, name in far:
+        if name != UNNAMED:
+            listed.setdefault(index, []).append(f"{voting.CLASS} {name}")
+    return listed
 
 
 def dump(state: Reported) -> dict[str, NDArray[Any]]:

@@ -164,8 +164,8 @@ class Workloads:
     def room(self, rows: Rows, nodes: Nodes) -> Room:
         """Return the room of every class that these nodes or the cluster know."""
         state = table.take(self._state, rows)
-        taken, deviation = self._cost(state, nodes.reference), self._estimate.prior_deviation
-        seen, taken = cost.beginning(state, taken, self._prior(state.label), deviation=deviation)
+        witnessed, deviation = self._witnessed(state.label), self._estimate.prior_deviation
+        seen, taken = cost.beginning(state, self._cost(state, nodes.reference), witnessed, deviation=deviation)
         return class_capacity.update(seen, taken, self._cluster, nodes, self._coming(state), settings=self._settings)
 
     def _coming(self, state: classes.State) -> Next:
@@ -218,12 +218,11 @@ class Workloads:
         if not rows.size:
             return None
         state = table.take(self._state, rows)
-        cost = self._cost(state, reference[rows])
         of_classes, others = self._mix_cost
         mix_cost = of_classes + others * reference[rows]
         mixed = voting.by_label(self._mix, self._index.find, len(self._index))[state.label] > 0
         believed = totals.Believed(self._prior(state.label), self._by_label(state.label), mix_cost, mixed)
-        return totals.add_up(state, cost, believed, self._index.names, at_us)
+        return totals.add_up(state, self._cost(state, reference[rows]), believed, self._index.names, at_us)
 
     def outvoted(self, rows: Rows, oversized: Sequence[bool]) -> dict[int, list[str]]:
         """Return what nodes say that their facts or other nodes contradict, by index of the row.
@@ -232,15 +231,13 @@ class Workloads:
             rows: The nodes.
             oversized: Whether each claims to be larger than it can be.
         """
-        claims = {index: [voting.SIZE] for index, too_large in enumerate(oversized) if too_large}
         if not (self._cluster.fair > 0).any():
-            return claims
+            return reported.claims(oversized, [])
         state = table.take(self._state, rows)
-        prior = np.where(self._by_label(state.label)[..., None] > 0, self._prior(state.label), np.nan)
-        for index, slot in np.argwhere(voting.far(state, prior)).tolist():
-            if (name := self._index.names[int(state.label[index, slot])]) != UNNAMED:
-                claims.setdefault(index, []).append(f"{voting.CLASS} {name}")
-        return claims
+        far, names = voting.far(state, self._witnessed(state.label)), self._index.names
+        return reported.claims(
+            oversized, ((index, names[int(state.label[index, slot])]) for index, slot in np.argwhere(far).tolist())
+        )
 
     def dump(self, rows: Rows) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return names as JSON types, and the arrays of these rows."""
@@ -281,15 +278,18 @@ class Workloads:
         if len(self._priors) <= len(self._index):
             self._priors = np.full((len(self._index) + 1, 2), np.nan)  # the last row is that of EMPTY
             self._priors[self._cluster.label] = self._cluster.cost
-        prior: Array = self._priors[label]
-        return prior
+        return np.asarray(self._priors[label])
+
+    def _witnessed(self, label: NDArray[np.int64]) -> Array:
+        """Return the cluster's cost (..., resources) of classes that three nodes attest; all, if they attest none."""
+        attested = self._by_label(label)[..., None] > 0
+        return np.where(attested | ~(self._cluster.fair > 0).any(), self._prior(label), np.nan)
 
     def _by_label(self, label: NDArray[np.int64]) -> Array:
         """Return the mean pods (...) that nodes have evidence of, by class; NaN: too few have any."""
         fair = np.full(len(self._index) + 1, np.nan)
         fair[self._cluster.label] = self._cluster.fair
-        by_label: Array = fair[label]
-        return by_label
+        return np.asarray(fair[label])
 
     def _tidy(self) -> None:
         moved = self._index.tidy(np.concatenate((self._state.label.ravel(), self._cluster.label)))

@@ -7,8 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from processors.estimation import slowdown
+from processors.partition.aggregate import Aggregate
 from processors.partition.partition import Partition
-from schemas.messages.estimate import Availability
+from schemas import codec
+from schemas.messages.estimate import Availability, Model
+from schemas.settings import load
 from tests.support.processors import telemetry
 from tests.unit.processors.prediction.fold.recordings import node_facts
 
@@ -50,6 +53,25 @@ def folded(partition: Partition, *streams: Iterator[Stream]) -> dict[str, Availa
         assert not refused
         last |= {each.message.node: each.message for each in outputs if isinstance(each.message, Availability)}
     return last
+
+
+class Cluster:
+    """The nodes of one partition, to which the global model of all of them comes back."""
+
+    def __init__(self) -> None:
+        self._partition = Partition(load({"estimate_report_seconds": "0.5"}, environ={}), 0)
+        self._whole = Aggregate(1, silent_seconds=10)
+
+    def fold(self, messages: Stream) -> dict[str, Availability]:
+        """Fold what nodes send; return the last availability of each node that is reported."""
+        outputs, refused = self._partition.fold(messages)
+        assert not refused
+        for each in outputs:
+            if isinstance(each.message, Model):
+                merged = self._whole.fold(each.subject, codec.encode(each.message))
+                if merged is not None:
+                    self._partition.fold([(telemetry.NAMES.model, codec.encode(merged))])
+        return {each.message.node: each.message for each in outputs if isinstance(each.message, Availability)}
 
 
 def described(partition: Partition, cpu: float, memory: float, **more: float) -> None:

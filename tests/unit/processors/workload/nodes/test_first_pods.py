@@ -6,13 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from processors.partition.aggregate import Aggregate
-from processors.partition.partition import Partition
-from schemas import codec
-from schemas.messages.estimate import Availability, Model
-from schemas.settings import load
-from tests.support.processors import telemetry
-from tests.unit.processors.workload.nodes.small_node import GIB, Stream, by_cores, pod, seconds
+from schemas.messages.estimate import Availability
+from tests.unit.processors.workload.nodes.small_node import GIB, Cluster, Stream, by_cores, pod, seconds
 
 BEGIN = 60
 SYSTEM = 0.1  # cores, and half a GiB
@@ -25,11 +20,7 @@ def rows(last: int, older: Pod, younger: Callable[[int], Pod]) -> list[Availabil
 
     Three other nodes each run three pods like `older`; `younger` says what those that start are at an age.
     """
-    partition, whole = (
-        Partition(load({"estimate_report_seconds": "0.5"}, environ={}), 0),
-        Aggregate(1, silent_seconds=10),
-    )
-    listed = list[Availability]()
+    cluster, listed = Cluster(), list[Availability]()
     for second in range(BEGIN + last):
         batch: Stream = []
         for number in range(3):
@@ -37,11 +28,7 @@ def rows(last: int, older: Pod, younger: Callable[[int], Pod]) -> list[Availabil
         age = second - BEGIN
         starting = [younger(age) | {"pod": f"p{9 + each}"} for each in range(3 if age >= 0 else 0)]
         batch += next(seconds("empty", second, second + 1, starting, ages=[age] * len(starting)))
-        for each in partition.fold(batch)[0]:
-            if isinstance(each.message, Availability) and each.message.node == "empty":
-                listed.append(each.message)
-            if isinstance(each.message, Model) and (merged := whole.fold(each.subject, codec.encode(each.message))):
-                partition.fold([(telemetry.NAMES.model, codec.encode(merged))])
+        listed += [row for name, row in cluster.fold(batch).items() if name == "empty"]
     return listed[-last - 1 :]
 
 
@@ -77,3 +64,21 @@ def test_what_they_do_not_take_yet_is_no_room(older: Pod, younger: Callable[[int
     for row in after:
         assert row.lower <= holds - 3 + 0.1
         assert row.available <= 1.3 * (holds - 3) + 0.5
+
+
+def test_what_one_node_alone_says_of_a_class_takes_no_room_of_those_that_start_it() -> None:
+    """It says that a pod takes all of its memory; pods of 0.05 GiB start on another node, where others hold 0.6 GiB."""
+    cluster = Cluster()
+    web, seen = [pod(each, "shop/web", 0.05) for each in range(3)], list[Availability]()
+    false = pod(9, "shop/new", 3.0, 6.5 * GIB)
+    for second in range(BEGIN + 30):
+        batch: Stream = []
+        for number in range(5):
+            batch += next(seconds(f"n{number}", second, second + 1, web))
+        batch += next(seconds("liar", second, second + 1, [false]))
+        age = second - BEGIN
+        new = [pod(20 + each, "shop/new", 0.05) for each in range(3 if age >= 0 else 0)]
+        batch += next(seconds("empty", second, second + 1, web + new, ages=[600] * 3 + [age] * len(new)))
+        seen += [row for name, row in cluster.fold(batch).items() if name == "empty"]
+    assert all((row.classes or {})["shop/web"].lower > 40 for row in seen[BEGIN + 9 :])
+    assert all(row.lower > 25 for row in seen[BEGIN + 11 :])

@@ -2,37 +2,23 @@
 
 from collections.abc import Iterator
 
-from processors.partition.aggregate import Aggregate
-from processors.partition.partition import Partition
 from processors.workload import voting
-from schemas import codec
-from schemas.messages.estimate import Availability, ClassSum, Model
-from schemas.settings import load
-from tests.support.processors import telemetry
-from tests.unit.processors.workload.nodes.small_node import pod, seconds
+from schemas.messages.estimate import Availability, ClassSum
+from tests.unit.processors.workload.nodes.small_node import Cluster, pod, seconds
 
 _EVERY, _LASTING = 100, 25
 
 
 def _rows(until: int) -> Iterator[tuple[int, Availability]]:
     """Yield a node's rows by second; from the first period on it runs four pods of half a core for some of its time."""
-    partition, whole = (
-        Partition(load({"estimate_report_seconds": "0.5"}, environ={}), 0),
-        Aggregate(1, silent_seconds=10),
-    )
+    cluster = Cluster()
     services = [pod(number, "shop/web", 0.02) for number in range(3)]
     for second in range(until):
         run, since = divmod(second, _EVERY)
         jobs = 4 if run and since < _LASTING else 0
         pods = services + [pod(100 * run + number, "batch/report", 0.5) for number in range(jobs)]
         (messages,) = seconds("n", second, second + 1, pods, ages=[600] * 3 + [since] * jobs)
-        outputs, refused = partition.fold(messages)
-        assert not refused
-        for each in outputs:
-            if isinstance(each.message, Availability):
-                yield second, each.message
-            if isinstance(each.message, Model) and (merged := whole.fold(each.subject, codec.encode(each.message))):
-                partition.fold([(telemetry.NAMES.model, codec.encode(merged))])
+        yield from ((second, row) for row in cluster.fold(messages).values())
 
 
 def test_between_two_runs_of_a_job_the_bound_allows_for_the_next() -> None:

@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 
 from kube import pod as pods_of_kubernetes
-from processors.partition.aggregate import Aggregate
 from processors.partition.partition import Partition
-from schemas import codec
-from schemas.messages.estimate import Availability, Model
+from schemas.messages.estimate import Availability
 from schemas.settings import load
 from tests.support.processors import telemetry
-from tests.unit.processors.workload.nodes.small_node import GIB, Stream, folded, pod, seconds
+from tests.unit.processors.workload.nodes.small_node import GIB, Cluster, Stream, folded, pod, seconds
 
 DAEMONS = [pod(number, f"system/d{number}", 0.01) for number in range(8)]
 
@@ -113,19 +111,14 @@ def test_a_container_that_runs_again_is_no_start() -> None:
 
 def _cluster(nodes: int, app: str) -> dict[str, Availability]:
     """Fold nodes with four DaemonSets to which two services come, whose class `app` names by the node's number."""
-    settings = load({"estimate_report_seconds": "0.5"}, environ={})
-    node, whole, last = Partition(settings, 0), Aggregate(1, silent_seconds=10), dict[str, Availability]()
+    cluster, last = Cluster(), dict[str, Availability]()
     for second in range(60):
         batch: Stream = []
         for number in range(nodes):
             services = [pod(100 + each, app.format(number), 0.6) for each in range(min(2, max(0, second // 10 - 1)))]
             ages = [600] * 4 + [second % 20] * len(services)
             batch += next(seconds(f"n{number}", second, second + 1, DAEMONS[:4] + services, ages=ages))
-        outputs, _ = node.fold(batch)
-        last |= {each.message.node: each.message for each in outputs if isinstance(each.message, Availability)}
-        for each in outputs:
-            if isinstance(each.message, Model) and (merged := whole.fold(each.subject, codec.encode(each.message))):
-                node.fold([(telemetry.NAMES.model, codec.encode(merged))])
+        last |= cluster.fold(batch)
     return last
 
 

@@ -1,15 +1,11 @@
-"""Services of one replica each: nobody but their node knows them, and what comes next is still of their size."""
+"""Services of one replica each: only their node knows them, and what comes next is still of their size."""
 
 import pytest
 
-from processors.partition.aggregate import Aggregate
-from processors.partition.partition import Partition
 from processors.workload import voting
-from schemas import codec
 from schemas.messages.estimate import Availability, ClassSum, Model
 from schemas.settings import load
-from tests.support.processors import telemetry
-from tests.unit.processors.workload.nodes.small_node import GIB, Stream, pod, seconds
+from tests.unit.processors.workload.nodes.small_node import GIB, Cluster, Stream, pod, seconds
 
 FEATURES = list(load({}, environ={}).model.features)
 
@@ -23,8 +19,7 @@ def clustered(nodes: int, until: int, shared: int, services: int) -> dict[str, A
         shared: How many of them run a small pod of a class in common.
         services: How many services each is given at most.
     """
-    partition = Partition(load({"estimate_report_seconds": "0.5"}, environ={}), 0)
-    whole, last = Aggregate(1, silent_seconds=10), dict[str, Availability]()
+    cluster, last = Cluster(), dict[str, Availability]()
     for second in range(until):
         batch: Stream = []
         for number in range(nodes):
@@ -33,12 +28,7 @@ def clustered(nodes: int, until: int, shared: int, services: int) -> dict[str, A
             common = [pod(99, "kube-system/coredns", 0.02, 0.1 * GIB)] if number < shared else []
             ages = [second - 10 * (each + 1) for each in range(come)] + [600] * len(common)
             batch += next(seconds(f"n{number}", second, second + 1, own + common, ages=ages))
-        outputs, refused = partition.fold(batch)
-        assert not refused
-        last |= {each.message.node: each.message for each in outputs if isinstance(each.message, Availability)}
-        for each in outputs:
-            if isinstance(each.message, Model) and (merged := whole.fold(each.subject, codec.encode(each.message))):
-                partition.fold([(telemetry.NAMES.model, codec.encode(merged))])
+        last |= cluster.fold(batch)
     return last
 
 

@@ -174,7 +174,7 @@ def names(settings: Settings) -> Finding:
     try:
         refused = asyncio.run(_refused(settings))
     except connection.Unacceptable:
-        return Finding("names", None, host.UNCONNECTED, cost, host.SEE_STREAMS)
+        return host.unconnected("names", cost)
     except (errors.BusError, TimeoutError, OSError, ValueError, LookupError):
         return Finding("names", None, "not checked: there is no server", cost, "start one with `spazio up`")
     if refused:

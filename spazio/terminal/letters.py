@@ -8,7 +8,7 @@ from bus import connection, errors
 from bus.accounting import dead_letters
 from schemas.settings import Settings
 from schemas.subject import Names
-from spazio.service.host import SEE_STREAMS, UNCONNECTED, Finding
+from spazio.service.host import Finding, unconnected
 
 NAME = "dead letters"
 _RECENT_SECONDS = 3600
@@ -20,7 +20,7 @@ def check(settings: Settings, seconds: float) -> Finding:
     try:
         kept = asyncio.run(_read(settings, seconds))
     except connection.Unacceptable:
-        return Finding(NAME, None, UNCONNECTED, cost, SEE_STREAMS)
+        return unconnected(NAME, cost)
     except (errors.BusError, TimeoutError, OSError, ValueError, LookupError):
         return Finding(NAME, None, "not checked: no server answers", cost, "start one with `spazio up`")
     if not kept["newest"]:

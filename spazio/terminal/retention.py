@@ -8,7 +8,7 @@ from bus import connection, errors
 from bus.accounting import retention
 from bus.accounting.retention import Retention
 from schemas.settings import Settings
-from spazio.service.host import SEE_STREAMS, UNCONNECTED, Finding
+from spazio.service.host import Finding, unconnected
 
 NAME = "retention"
 
@@ -24,7 +24,7 @@ def check(settings: Settings, seconds: float) -> Finding:
     try:
         streams = _asked(settings, seconds)
     except connection.Unacceptable:
-        return Finding(NAME, None, UNCONNECTED, cost, SEE_STREAMS)
+        return unconnected(NAME, cost)
     if streams is None:
         return Finding(NAME, None, "not checked: no server answers", cost, "start one with `spazio up`")
     if not streams:

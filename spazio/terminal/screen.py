@@ -26,6 +26,7 @@ _BINDING = {
     "pods": "the limit of pods comes first",
 }
 _NAMED = 3
+_WORTH_A_WORD = 0.005
 _ASKED_SECONDS = 2.0
 
 
@@ -105,6 +106,8 @@ def _unit(row: Availability, settings: Settings) -> str:
         named = sorted(row.mix.items(), key=lambda item: -item[1])
         parts = [f"{weight:.0%} {'of unknown class' if name == '-' else name}" for name, weight in named[:_NAMED]]
         rest = ", and others" if len(named) > _NAMED else ""
+        if (unknown := 1 - sum(row.mix.values())) >= _WORTH_A_WORD:
+            rest += f", {unknown:.0%} the mean pod of the cluster"
         return f"one of the mix that was started lately ({', '.join(parts)}{rest})"
     if row.pods == 0 and row.prior > 0.99:
         cores, memory = settings.estimate.pod_cores * 1000, settings.estimate.pod_memory_bytes >> 20

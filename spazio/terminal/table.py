@@ -184,6 +184,8 @@ def _mix(row: Availability) -> Text:
     if not row.mix:
         return Text("reference" if row.pods == 0 else "mean pod", style="dim")
     name, weight = max(row.mix.items(), key=lambda item: item[1])
+    if (unknown := 1 - sum(row.mix.values())) > weight:  # what no class of the mix is
+        return Text(f"mean pod {unknown:.0%}", style="dim")
     return _name(f"{workload(name)} {weight:.0%}")
 
 

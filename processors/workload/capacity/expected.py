@@ -2,7 +2,8 @@
 
 What was started last says what comes next only as far as it goes on. So the bounds are those of the mix that is
 expected, or of the mix of the pods that run, whichever is the wider. What is over does not come next, but jobs come
-again: the lower bound also holds for the mix of what was started here with classes that have come back before.
+again: the lower bound also holds for the mix of what was started here with classes that have come back before. Pods
+that are too large for the node even if nothing else ran come to others.
 """
 
 from typing import NamedTuple
@@ -54,8 +55,7 @@ class Mixed(NamedTuple):
     apart: Array
 
 
-def _mixed(costs: Costs, likely: Array, reference: Array) -> Mixed:
-    weights = np.where(costs.label >= 0, likely, 0.0)
+def _mixed(costs: Costs, weights: Array, reference: Array) -> Mixed:
     sums = over_slots(weights[..., None])
     rest = np.where(sums < 1 - _ROUNDING, 1.0 - sums, 0.0)
     # Without any class that is known the reference pod is all there is, and counts as it is.
@@ -63,6 +63,18 @@ def _mixed(costs: Costs, likely: Array, reference: Array) -> Mixed:
     others = Others(rest, reference, apart) if rest.any() else None
     parts = blend(weights, costs.value, costs.doubt, costs.apart, others)
     return Mixed(weights, rest[:, 0], *(part[:, None] for part in parts))
+
+
+def _possible(costs: Costs, likely: Array, pods: Array) -> Array:
+    """Return how likely each class is (nodes, classes) without those of which not one pod fits on the empty node."""
+    likely = np.where(costs.label >= 0, likely, 0.0)
+    impossible = (costs.value > 1).any(axis=2) & (pods <= 0) & (likely > 0)
+    if not impossible.any():
+        return likely
+    kept = np.where(impossible, 0.0, likely)
+    before, after = (over_slots(each[..., None]) for each in (likely, kept))
+    # Where no other class comes, what comes does not fit.
+    return np.where(after > 0, kept * np.divide(before, after, out=np.ones_like(after), where=after > 0), likely)
 
 
 class Left(NamedTuple):
@@ -107,7 +119,7 @@ def of_mix(
         pods: (nodes, classes) running pods.
         reference: (nodes, resources) share that a pod takes of which nothing is known.
     """
-    likely, least = coming
+    likely = _possible(costs, coming.likely, pods)
     mixed = _mixed(costs, likely, reference)
     all_pods = over_slots(pods[..., None])
     shares = np.divide(pods, all_pods, out=likely.copy(), where=all_pods > 0)
@@ -116,7 +128,7 @@ def of_mix(
     expected, others = fits(left, mixed, law), fits(left, running, law_of_running)
     lower, upper = np.minimum(expected.lower, others.lower), np.maximum(expected.upper, others.upper)
     bounded = expected._replace(lower=lower, upper=upper)
-    if least is not None:
-        again = _mixed(costs, least, reference)
+    if coming.least is not None:
+        again = _mixed(costs, _possible(costs, coming.least, pods), reference)
         bounded = bounded.at_most(fits(left, again, None if disks is None else disk.mixed(disks, again.weights)))
     return mixed, bounded, law

@@ -70,6 +70,12 @@ def test_a_narrow_terminal_shows_which_node_it_is() -> None:
     assert any(line.lstrip().startswith("shop/") for line in lines)
 
 
+def test_where_the_next_pod_is_most_likely_of_no_class_of_the_mix_the_mean_pod_is_named() -> None:
+    lines = shown([row("n", mix={"dns": 0.09}), row("m", mix={"dns": 0.6})], 160)
+    assert any("mean pod 91%" in line for line in lines)
+    assert any("dns 60%" in line for line in lines)
+
+
 def test_a_node_in_churn_shows_how_long_and_by_what_its_room_is_known() -> None:
     lines = shown([row("calm"), row("busy", churn=True, mode="capacity")], 120)
     calm, busy = (next(line for line in lines if line.lstrip().startswith(name)) for name in ("calm", "busy"))

@@ -44,7 +44,7 @@ def owner(folder: Path, *command: str) -> Iterator[tuple[subprocess.Popen[str], 
 
 
 def kill(process: subprocess.Popen[str]) -> None:
-    """End a process that nobody waits for yet, as in a container whose first process never does."""
+    """End a process whose end no other has waited for yet, as in a container whose first process never does."""
     process.kill()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 

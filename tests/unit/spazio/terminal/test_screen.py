@@ -31,7 +31,9 @@ def test_what_was_started_lately_is_what_is_counted() -> None:
     mix = {"web": 0.6, "-": 0.2, "ml": 0.15, "cron": 0.05}
     first, second = screen.sentences([row(mix=mix, pods=1, prior=0.1, binding="memory")], load({}, environ={}))
     assert "memory runs out first; 1 pod running" in first
-    assert "60% web, 20% of unknown class, 15% ml, and others" in second
+    assert "60% web, 20% of unknown class, 15% ml, and others)" in second
+    _, second = screen.sentences([row(mix={"dns": 0.09}, pods=1, prior=0.9)], load({}, environ={}))
+    assert "(9% dns, 91% the mean pod of the cluster)" in second
 
 
 def test_a_number_that_still_moves_after_a_minute_is_a_range_behind_the_least_bound() -> None:

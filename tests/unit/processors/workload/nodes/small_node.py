@@ -33,15 +33,23 @@ def pod(number: int, workload: str, cores: float, memory: float = 0.05 * GIB) ->
 
 
 def seconds(
-    node: str, first: int, last: int, pods: list[dict[str, Any]], step: int = 1, ages: list[int] | None = None
+    node: str,
+    first: int,
+    last: int,
+    pods: list[dict[str, Any]],
+    step: int = 1,
+    ages: list[int] | None = None,
+    *,
+    gib: int = 8,
 ) -> Iterator[Stream]:
-    """Yield what a node of 4 CPUs and 8 GiB sends; its system takes a tenth of a core and half a GiB."""
+    """Yield what a node of 4 CPUs and so much memory sends; its system takes a tenth of a core and half a GiB."""
     cores = 0.1 + sum(each["cpu_cores"] for each in pods)
-    memory = (0.5 * GIB + sum(each["memory_bytes"] for each in pods)) / (8 * GIB)
+    memory = (0.5 * GIB + sum(each["memory_bytes"] for each in pods)) / (gib * GIB)
     usage = {"pods": float(len(pods)), "cpu_util": min(1.0, cores / 4), "memory_util": memory, "memory_used": memory}
     system = {"system_cpu_cores": 0.1, "system_memory_bytes": 0.5 * GIB, "ages": ages or [600] * len(pods)}
     for second in range(first, last, step):
         block = telemetry.block(node, second, procs_running=1 + cores, **usage)
+        block = block.model_copy(update={"memory_bytes": gib * GIB})
         yield [telemetry.stored(block), telemetry.stored(telemetry.usage(node, second + 1, pods, **system))]
 
 

@@ -131,6 +131,26 @@ def test_a_class_that_a_single_node_runs_is_expected_there_and_nowhere_else() ->
         assert row.available == pytest.approx(shared[name].available, rel=0.1)
 
 
+def test_pods_that_are_too_large_for_a_node_are_not_expected_there() -> None:
+    """Three nodes of 128 GiB start pods of 20 GiB again and again; the others of 8 GiB have services for long."""
+    cluster, last = Cluster(), dict[str, Availability]()
+    services = [pod(number, "shop/web", 0.05, 0.5 * GIB) for number in range(3)]
+    for second in range(160):
+        batch: Stream = []
+        for number in range(4):
+            batch += next(seconds(f"small{number}", second, second + 1, services))
+        for number in range(3):
+            run, since = divmod(second + 10 * number, 40)
+            large = [pod(100 + run, "batch/train", 0.3, 20 * GIB)] if since < 30 else []
+            batch += next(seconds(f"large{number}", second, second + 1, large, ages=[since] * len(large), gib=128))
+        last |= cluster.fold(batch)
+    small = last["small0"]
+    assert small.mix == {"shop/web": 1.0}
+    assert (small.classes or {})["batch/train"].available < 1
+    assert small.available == pytest.approx((8 - 0.1 - 0.5) / 0.5 - 3, rel=0.05)
+    assert small.lower >= 10
+
+
 def throttled(limit: float, work: float, rate: float, seconds: int, seed: int) -> list[tuple[float, float]]:
     """Return cores and throttled share of a thread with a quota, second by second, as requests come at random."""
     random, waiting, left, used, kept = np.random.default_rng(seed), 0.0, 0.0, [0.0], [0.0]

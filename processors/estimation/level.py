@@ -20,8 +20,11 @@ _DEVIATIONS_SQUARED = 16.0
 _FLOOR = 1e-4  # squared; a hundredth of a machine is no step
 _MEMORY_SECONDS = 60.0
 _AGAIN = 0.5  # of the squared bound: the value before was far off, too
+_NEARLY = 0.9  # of what a value at the bound has of that after it has widened the bound itself
 _YOUNG_SECONDS = 4.0  # until then the noise is unknown, and nothing is a step
 _MOST_CORRELATED = 0.9
+_LEAST_PART = 1 / 6  # of what is averaged, where values are so much alike that the level must be on its way
+_LITTLE_VARIANCE = 1e-9
 
 
 class State(NamedTuple):
@@ -59,6 +62,7 @@ def update(
     slow: float,
     fast: float = FAST_SECONDS,
     bursts: bool = False,
+    trends: bool = False,
     floor: Array | float = _FLOOR,
 ) -> State:
     """Follow one value of each level.
@@ -71,6 +75,8 @@ def update(
         slow: Seconds that are averaged while the level holds.
         fast: Seconds in which a step is followed.
         bursts: Single values lie far off now and then; only the second one in a row on the same side is a step.
+        trends: Neighbouring deviations that are more alike than those of noise show that the level moves steadily; then
+            fewer seconds of it are averaged.
         floor: Variance that noise has at least, one or (nodes, levels).
     """
     first = np.isnan(state.mean)
@@ -79,10 +85,13 @@ def update(
     deviation = np.where(live & ~first, value - state.mean, 0.0)
     bound = _DEVIATIONS_SQUARED * (state.variance + floor)
     far = (deviation**2 > bound) & (state.age >= _YOUNG_SECONDS)
-    step = far & (state.last**2 >= _AGAIN * bound) & (deviation * state.last > 0) if bursts else far
+    # While the level is young, the value before has widened the bound by itself, and much.
+    again = np.minimum(_AGAIN, _NEARLY / (1 + _DEVIATIONS_SQUARED * quotient(span, np.maximum(state.age, 1.0))))
+    step = far & (state.last**2 >= again * bound) & (deviation * state.last > 0) if bursts else far
     # Among bursts a step is no noise, and what is known of the noise outlives it; else both are learned again after it.
     kept = step if bursts else np.zeros_like(step)
-    averaged = np.minimum(state.seconds, slow)
+    most = slow * _part(state) if trends else slow
+    averaged = np.minimum(state.seconds, most)
     held = np.where(far, np.sign(deviation) * np.sqrt(bound), deviation)
     moved = np.where(step, -np.expm1(-span / fast) * deviation, quotient(span, averaged + span) * held)
     age = np.minimum(state.age, _MEMORY_SECONDS) + span
@@ -93,9 +102,20 @@ def update(
         product=state.product + part * (held * state.last - state.product),
         last=np.where(live, held, state.last),
         # What was averaged before a step is no evidence of the level after it.
-        seconds=np.where(step, 2.0 * span, state.seconds + span),
+        seconds=np.where(step, 2.0 * span, (np.minimum(state.seconds, most) if trends else state.seconds) + span),
         age=np.where(step & ~kept, np.minimum(state.age, _YOUNG_SECONDS), state.age) + span,
     )
+
+
+def _part(state: State) -> Array:
+    """Return the part (nodes, levels) of the usual seconds that is averaged, since the level may be on its way.
+
+    Of noise as of a first-order autoregression up to 0.9 neighbouring deviations are less alike than those of a level
+    that follows a straight line, which differ by hardly more than what noise there is.
+    """
+    varied = state.variance > _LITTLE_VARIANCE
+    correlation = np.divide(state.product, state.variance, out=np.zeros_like(state.variance), where=varied)
+    return np.clip((1 - correlation) / (1 - _MOST_CORRELATED), _LEAST_PART, 1.0)
 
 
 def quotient(over: Array, under: Array) -> Array:

@@ -198,13 +198,12 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
     steady = quotient(np.minimum(state.most, most), most) ** _GROWTH
     seconds = np.where(begun, 0.0, state.demand.seconds * fade)
     faded = state.demand._replace(seconds=seconds, age=state.demand.age * fade)
-    floor = np.clip((_STEADY * np.nan_to_num(state.demand.mean)) ** 2, *_FLOORS)
     after = state._replace(
         pods=usage.pods,
         starts=_starts(state, usage, elapsed),
         disk=disk.update(state.disk, usage),
         present_us=np.where(usage.pods > 0, usage.at_us[:, None], state.present_us),
-        demand=level.update(faded, demand, usage.span, frozen, slow=_SLOW_SECONDS, bursts=True, floor=floor),
+        demand=_followed(faded, demand, usage, frozen),
         kind=evidence.kind,
         quota=evidence.quota,
         ceiling=usage.ceiling * fade,
@@ -218,6 +217,12 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
         at_us=usage.at_us,
     )
     return _surroundings(after, usage, seen, full, hold, ended)
+
+
+def _followed(demand: level.State, cores: Array, usage: Usage, frozen: NDArray[np.bool_]) -> level.State:
+    """Follow what the mean pod of each class demands; load that comes or goes within a minute or two is no noise."""
+    floor = np.clip((_STEADY * np.nan_to_num(demand.mean)) ** 2, *_FLOORS)
+    return level.update(demand, cores, usage.span, frozen, slow=_SLOW_SECONDS, bursts=True, trends=True, floor=floor)
 
 
 def _starts(state: State, usage: Usage, elapsed: Array) -> mix.State:

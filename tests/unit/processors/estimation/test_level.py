@@ -12,14 +12,19 @@ GO = np.zeros((1, 1), dtype=np.bool_)
 
 
 def follow(
-    values: np.ndarray, slow: float = 10.0, state: level.State | None = None, *, bursts: bool = False
+    values: np.ndarray,
+    slow: float = 10.0,
+    state: level.State | None = None,
+    *,
+    bursts: bool = False,
+    trends: bool = False,
 ) -> level.State:
     """Follow one value a second of each of some nodes, (seconds, nodes)."""
     nodes = values.shape[1]
     state = state or level.init(nodes, 1)
     for row in values:
         hold = np.zeros((nodes, 1), dtype=np.bool_)
-        state = level.update(state, row[:, None], np.ones(nodes), hold, slow=slow, bursts=bursts)
+        state = level.update(state, row[:, None], np.ones(nodes), hold, slow=slow, bursts=bursts, trends=trends)
     return state
 
 
@@ -58,6 +63,29 @@ def test_among_bursts_one_value_is_no_step_and_two_are() -> None:
     assert np.abs(once.mean - 0.2).max() < 0.02
     twice = follow(np.full((3, 50), 0.9), state=calm, bursts=True)
     assert np.abs(twice.mean - 0.9).max() < 0.05
+
+
+@pytest.mark.parametrize("young", [5, 8, 12, 15, 30])
+@pytest.mark.parametrize(("before", "after"), [(1.0, 0.1), (0.02, 0.4)])
+def test_also_a_young_level_is_followed_when_it_has_moved(young: int, before: float, after: float) -> None:
+    random = np.random.default_rng(3)
+    course = np.concatenate((np.full(young, before), np.full(5, after)))
+    result = follow(course[:, None] * random.normal(1, 0.05, (young + 5, 50)), 60.0, bursts=True)
+    assert np.quantile(np.abs(result.mean - after), 0.9) < 0.1 * abs(before - after)
+
+
+def test_what_rises_within_a_minute_is_followed_and_what_wanders_is_averaged() -> None:
+    random = np.random.default_rng(4)
+    rising = np.concatenate((np.full(120, 0.2), np.linspace(0.2, 0.5, 60), np.full(20, 0.5)))
+    noisy = rising[:, None] * random.normal(1, 0.05, (200, 50))
+    lags = [np.median(0.5 - follow(noisy, 60.0, bursts=True, trends=trends).mean) for trends in (True, False)]
+    assert lags[0] < 0.06
+    assert lags[1] > 0.1
+    wandering = np.zeros((300, 200))
+    for second in range(1, 300):
+        wandering[second] = 0.8 * wandering[second - 1] + 0.6 * random.normal(0, 0.1, 200)
+    known, alone = (follow(1 + wandering, 60.0, bursts=True, trends=trends).mean for trends in (True, False))
+    assert np.std(known) < 1.1 * np.std(alone)
 
 
 def test_a_burst_of_seconds_leaves_no_trace_some_seconds_later() -> None:

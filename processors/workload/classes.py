@@ -180,13 +180,16 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
         hold: (nodes,) True: containers start or end, so what no pod takes says little.
         memory: Seconds that evidence counts; they pass for a class without pods, too.
     """
+    # The samples of a block come after it, so what pods wait for is known only with the next one.
+    early, full = (usage.filled & ~full)[:, None], full | usage.filled
     before = kind.Evidence(state.demand, state.kind, state.quota, state.present_us)
     elapsed = np.where(state.at_us > 0, np.maximum(usage.gap, 0.0), 0.0)
     fade = np.exp(-elapsed / memory)[:, None]
     begun, fleeting = _begun(state, usage), brief.update(state.brief, usage, fade, state.present_us)
     ended = brief.lost(state.pods, state.demand.mean, fleeting, usage)
-    fragments = brief.demand(fleeting, ended, state.rest, usage, full)
-    grown, seen, usage = bursts.grown(usage), usage, settled(state.demand, usage, before.evident)
+    fragments = np.where(early, np.nan, brief.demand(fleeting, ended, state.rest, usage, full))
+    grown, seen = bursts.grown(usage), usage
+    usage = without_cpu(settled(state.demand, usage, before.evident), np.broadcast_to(early, usage.pods.shape))
     evidence = before._replace(kind=kind.after(before, usage, full, fragments), quota=kind.quota(before, usage, full))
     demand, frozen = kind.demand(evidence, usage, full)
     # Where ages are not reported, what came since the block before may have run for a part of it only.

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from processors.estimation import level
+from processors.estimation import level, limit
 from processors.estimation.level import quotient
 from processors.workload.pods import Pods, never_sleeping, sums
 
@@ -57,6 +57,7 @@ class Usage(NamedTuple):
         amount: (nodes, resources) cores and bytes that pods may have.
         cores: (nodes,) CPUs.
         aged: (nodes,) True: the agent says for how long pods run.
+        filled: (nodes,) True: all that is in use together leaves no CPU idle. What the samples say is a second older.
         at_us, span: (nodes,) when it was read, and the seconds that it covers.
         gap: (nodes,) seconds since the block before; very many: there was none.
     """
@@ -89,6 +90,7 @@ class Usage(NamedTuple):
     at_us: NDArray[np.int64]
     span: Array
     gap: Array
+    filled: NDArray[np.bool_]
 
 
 class Beside(NamedTuple):
@@ -171,6 +173,7 @@ def add_up(
         blocked=totals.of(watched, pods.blocked),
         watched=totals.of(watched),
         declared=np.where(batch + serving > 0, batch > serving, np.nan),
+        filled=pods.used[:, CPU] + beside.rest[:, CPU] >= limit.PLATEAU * beside.cores,
         unplaced=sums(pods.block, np.where(slot < 0, np.nan_to_num(pods.cores), 0.0), nodes),
         **beside._replace(ceiling=ceiling)._asdict(),
     )

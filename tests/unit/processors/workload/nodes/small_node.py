@@ -41,14 +41,18 @@ def seconds(
     ages: list[int] | None = None,
     *,
     gib: int = 8,
+    waiting: float = 0.0,
 ) -> Iterator[Stream]:
-    """Yield what a node of 4 CPUs and so much memory sends; its system takes a tenth of a core and half a GiB."""
+    """Yield what a node of 4 CPUs and so much memory sends; its system takes a tenth of a core and half a GiB.
+
+    So many threads wait for a CPU.
+    """
     cores = 0.1 + sum(each["cpu_cores"] for each in pods)
     memory = (0.5 * GIB + sum(each["memory_bytes"] for each in pods)) / (gib * GIB)
     usage = {"pods": float(len(pods)), "cpu_util": min(1.0, cores / 4), "memory_util": memory, "memory_used": memory}
     system = {"system_cpu_cores": 0.1, "system_memory_bytes": 0.5 * GIB, "ages": ages or [600] * len(pods)}
     for second in range(first, last, step):
-        block = telemetry.block(node, second, procs_running=1 + cores, **usage)
+        block = telemetry.block(node, second, procs_running=1 + cores + waiting, **usage)
         block = block.model_copy(update={"memory_bytes": gib * GIB})
         yield [telemetry.stored(block), telemetry.stored(telemetry.usage(node, second + 1, pods, **system))]
 

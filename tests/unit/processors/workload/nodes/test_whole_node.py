@@ -227,3 +227,23 @@ def test_pods_of_which_no_container_runs_count_for_the_pod_limit() -> None:
         gone = telemetry.facts("n", f"p{number}", "shop/web", 2).model_copy(update={"deleted": True})
         partition.fold([telemetry.stored(gone)])
     assert folded(partition, seconds("n", 30, 60, pods))["n"].available == 3.0
+
+
+@pytest.mark.parametrize("quota", [0.0, 0.5])
+def test_what_pods_get_while_the_cpus_fill_is_not_what_they_take(quota: float) -> None:
+    """Their usage comes before the samples of its second, which say that no CPU is idle; ten threads start."""
+    partition, costs = Partition(load({"estimate_report_seconds": "0.5"}, environ={}), 0), dict[int, float]()
+    for second in range(90):
+        part = {60: 0.8}.get(second, 0.6 if second > 60 else 1.0)
+        held = quota if part == 1 else 0.0
+        pressed = {"throttled": held, "cpu_pressure": held or 1.1 - part}
+        pods = [pod(each, "shop/web", 0.5 * part) | pressed for each in range(4)]
+        threads = 10 if second >= 60 else 0
+        cores = 0.1 if second == 60 else 0.27
+        pods += [pod(10 + each, "batch", cores) | {"cpu_pressure": 1 - cores} for each in range(threads)]
+        ages = [600] * 4 + [second - 60] * threads
+        ((samples, usage),) = seconds("n", second, second + 1, pods, ages=ages, waiting=8.5 if second > 60 else 0.0)
+        for message in (usage, samples):
+            for row in folded(partition, iter([[message]])).values():
+                costs |= {second: room.cpu for name, room in (row.classes or {}).items() if name == "shop/web"}
+    assert costs[89] == pytest.approx(costs[59], rel=0.05)

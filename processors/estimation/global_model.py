@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from processors.model import fair_share, keyed_sum
+from processors.model.fair_share import Share
 from schemas.sections.estimation import Estimate
 
 Array = NDArray[np.float64]
@@ -14,7 +15,7 @@ Array = NDArray[np.float64]
 EVIDENT_PODS = 0.5  # less evidence than half a pod is no evidence of what a pod costs
 
 _SMALL_COST = 1e-3
-_LOW, _HIGH = 0.5, 1.5  # of the mean cost of a pod, within which a node's counts
+_MOST_ENERGY, _SOME_PODS = 4.0, 10.0  # of a node's moment: in means of all nodes, or of so many reference pods
 
 
 class GlobalModel(NamedTuple):
@@ -47,21 +48,36 @@ def assumed(sizes: Array, global_model: GlobalModel, resources: list[int], estim
     return bounded
 
 
-def contribution(pods: Array, taken: Array, global_model: GlobalModel) -> tuple[Array, Array]:
+def contribution(pods: Array, taken: Array, global_model: GlobalModel) -> Share:
     """Bound what nodes contribute to the mean cost of a pod; see `fair_share`.
 
     Args:
         pods: (nodes,) pods that each has evidence of.
         taken: (nodes, features) what they take, in absolute units.
         global_model: Global model in force.
-
-    Returns:
-        Factors (nodes,) of `pods`, and what counts as taken.
     """
     mean = np.full((1, taken.shape[1]), np.nan)
     if global_model.cost is not None and not math.isnan(global_model.fair):
         mean = np.where(global_model.cost > 0, global_model.cost, np.nan)[np.newaxis]
-    return fair_share.bounded(pods, taken, mean, global_model.fair, low=_LOW, high=_HIGH)
+    return fair_share.bounded(pods, taken, mean, global_model.fair)
+
+
+def units(moment: Array, sizes: Array, global_model: GlobalModel, resources: list[int], estimate: Estimate) -> Array:
+    """Return what a ratio of 1 counts for in the sum of moments, (nodes, features), so that no node has too much of it.
+
+    Args:
+        moment: (nodes, features, features) of ratios.
+        sizes: (nodes, features) what a ratio of 1 is.
+        global_model: Global model in force.
+        resources: Columns of cpu and memory.
+        estimate: Settings, for the reference pod.
+    """
+    if global_model.moment is None or global_model.nodes < fair_share.LEAST_VOTERS:
+        return sizes
+    most = np.full(sizes.shape[1], np.inf)
+    some = _SOME_PODS * np.array([estimate.pod_cores, estimate.pod_memory_bytes])
+    most[resources] = np.maximum(_MOST_ENERGY * np.diagonal(global_model.moment)[resources], some**2)
+    return fair_share.sizes(moment, sizes, most)
 
 
 def mixed(moment: Array, sizes: Array, global_model: GlobalModel, weight: float) -> Array:

@@ -167,7 +167,7 @@ def merge(
         at_us=second * 1_000_000,
         features=features,
         moment=[sum(column) for column in zip(*(model.moment for model in live), strict=True)],
-        cost=[sum(column) for column in zip(*(model.cost for model in live), strict=True)],
+        cost=_within([sum(column) for column in zip(*(model.cost for model in live), strict=True)], live),
         pods=sum(model.pods for model in live),
         nodes=sum(model.nodes for model in live),
         classes=_classes(live),
@@ -187,26 +187,37 @@ def _classes(live: Sequence[Model]) -> dict[str, ClassSum] | None:
     for model in live:
         for name, item in (model.classes or {}).items():
             by_name.setdefault(name, []).append(item)
-    sums = {
-        name: ClassSum(
-            pods=sum(item.pods for item in items),
-            cpu=sum(item.cpu for item in items),
-            memory=sum(item.memory for item in items),
-            soaking=_total([item.soaking for item in items]),
-            running=_total([item.running for item in items]),
-            started=_total([item.started for item in items]),
-            recent=_total([item.recent for item in items]),
-            nodes=_total([item.nodes for item in items]),
-            votes=_total([item.votes for item in items]),
-            coming=_total([item.coming for item in items]),
-            largest=max((item.largest for item in items if item.largest is not None), default=None),
-        )
-        for name, items in by_name.items()
-    }
+    sums = {name: _added(items) for name, items in by_name.items()}
     by_pods = sorted(sums, key=lambda name: (-sums[name].pods, name))
     # One node may name as many classes as it likes; those that others know of come first.
     kept = set(sorted(by_pods, key=lambda name: sums[name].nodes == 1)[:MAXIMUM_CLASSES])
     return {name: sums[name] for name in by_pods if name in kept} or None
+
+
+def _added(items: Sequence[ClassSum]) -> ClassSum:
+    """Add the sums of one class."""
+    cpu, memory = _within([sum(item.cpu for item in items), sum(item.memory for item in items)], items)
+    return ClassSum(
+        pods=sum(item.pods for item in items),
+        cpu=cpu,
+        memory=memory,
+        soaking=_total([item.soaking for item in items]),
+        running=_total([item.running for item in items]),
+        started=_total([item.started for item in items]),
+        recent=_total([item.recent for item in items]),
+        nodes=_total([item.nodes for item in items]),
+        votes=_total([item.votes for item in items]),
+        coming=_total([item.coming for item in items]),
+        largest=max((item.largest for item in items if item.largest is not None), default=None),
+    )
+
+
+def _within(sums: list[float], parts: Sequence[ClassSum] | Sequence[Model]) -> list[float]:
+    """Return sums of what nodes take, of which the furthest above and below the mean count as far as they may."""
+    none = [0.0] * len(sums)
+    above, below = (np.max([getattr(part, end) or none for part in parts], axis=0) for end in ("above", "below"))
+    within: list[float] = (np.asarray(sums) - above + below).tolist()
+    return within
 
 
 def _total(amounts: Sequence[Amount | None]) -> Amount | None:
@@ -218,11 +229,14 @@ def _total(amounts: Sequence[Amount | None]) -> Amount | None:
 class Sums(NamedTuple):
     """Sums over nodes in absolute units: `moment` (features, features), `cost` (features,), and by workload class.
 
-    `costed` is the number of nodes with evidence of what a pod takes.
+    `costed` is the number of nodes with evidence of what a pod takes, and `above` and `below` (features,) say how far
+    the furthest of them are beyond the range around the mean.
     """
 
     moment: Array
     cost: Array
+    above: Array
+    below: Array
     pods: float
     nodes: int
     costed: int
@@ -247,6 +261,8 @@ def model_of(second: int, partition: int, variant: Variant, sums: Sums) -> Model
         voting=(sums.classes and sums.classes.voting) or None,
         voted=(sums.classes and sums.classes.voted) or None,
         voiced=(sums.classes and sums.classes.voiced) or None,
+        above=sums.above.tolist() if sums.above.any() else None,
+        below=sums.below.tolist() if sums.below.any() else None,
         ratios=None if variant.absolute else True,
     )
 

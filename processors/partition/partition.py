@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 from processors import decode
 from processors.estimation import availability, chain
-from processors.estimation.global_model import assumed, contribution
-from processors.model import fair_share, flat_queue, keyed_sum
+from processors.estimation.global_model import assumed, contribution, units
+from processors.model import flat_queue, keyed_sum
 from processors.partition import aggregate, intake, output, plan, report
 from processors.partition.output import Output
 from processors.partition.state import FORMAT, PartitionState, Rows
@@ -31,8 +31,6 @@ from schemas.settings import Settings
 from schemas.subject import Names
 
 __all__ = ["FORMAT", "Partition"]
-
-_MOST_ENERGY, _SOME_PODS = 4.0, 10.0  # of a node's moment: in means of all nodes, or of so many reference pods
 
 
 class Partition:
@@ -220,6 +218,7 @@ class Partition:
             reserved=state.reserved,
             most=state.most,
             reference=self._reference(state),
+            averaged=self._state.global_model.cost is not None,
             running=state.running,
             waiting=state.waiting,
             cores=state.cores,
@@ -250,29 +249,43 @@ class Partition:
             total = flat_queue.moment(own.queue) * int(alive.sum())
         else:
             total = keyed_sum.total(state.moment, self._units(state), alive)
-        factor, taken = contribution(state.counted, state.taken * state.sizes, own.global_model)
-        cost = _sum_in_order(taken, alive)
-        pods = float(_sum_in_order(state.counted * factor, alive))
-        costed = int(np.count_nonzero(alive & (state.counted > 0)))
+        counted, taken = self._evidence(state)
+        share = contribution(counted, taken, own.global_model)
+        cost = _sum_in_order(share.amount, alive)
+        pods = float(_sum_in_order(counted * share.factor, alive))
+        costed = int(np.count_nonzero(alive & (counted > 0)))
+        above, below = (part[alive].max(axis=0, initial=0.0) for part in (share.above, share.below))
         try:
             classes = own.workloads.sums(alive, self._reference(state), second * 1_000_000)
-            sums = aggregate.Sums(total, cost, pods, int(alive.sum()), costed, classes)
+            sums = aggregate.Sums(total, cost, above, below, pods, int(alive.sum()), costed, classes)
             model = aggregate.model_of(second, self.number, self._params.variant, sums)
         except ValidationError:
             own.withheld += 1
             return []
         return [Output(self._names.of("model", "partition", str(self.number)), model, step.index)]
 
+    def _evidence(self, state: chain.State) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return of how many pods nodes have evidence, (nodes,), and what these take, (nodes, features), absolute.
+
+        What pods of classes take is known while their number stands still, too, and which of them may come again; a
+        node's regression has to do where usage by pod is not known.
+        """
+        counted, taken = state.counted, state.taken * state.sizes
+        if not self._params.variant.estimator.by_class:
+            return counted, taken
+        pods, used, lately = self._state.workloads.evidence(self._reference(state), state.at_us)
+        cost = self._state.global_model.cost
+        # What else pods take counts as in the mean, as far as the regression has no evidence of it.
+        part = np.divide(pods, counted, out=np.ones_like(pods), where=counted > pods)
+        lacking = np.maximum(pods - counted, 0.0)[:, None] * (0.0 if cost is None else cost)
+        by_class = taken * part[:, None] + lacking
+        by_class[:, self._params.resources] = used
+        return np.where(lately, pods, counted), np.where(lately[:, None], by_class, taken)
+
     def _units(self, state: chain.State) -> NDArray[np.float64]:
         """Return what a ratio of 1 counts for in the sum of moments, (nodes, features)."""
-        units, model = self._params.variant.units(state.sizes), self._state.global_model
-        if model.moment is None or model.nodes < fair_share.LEAST_VOTERS:
-            return units
-        most = np.full(units.shape[1], np.inf)
-        estimate, columns = self._settings.estimate, self._params.resources
-        some = _SOME_PODS * np.array([estimate.pod_cores, estimate.pod_memory_bytes])
-        most[columns] = np.maximum(_MOST_ENERGY * np.diagonal(model.moment)[columns], some**2)
-        return fair_share.sizes(state.moment, units, most)
+        own, columns = self._params.variant.units(state.sizes), self._params.resources
+        return units(state.moment, own, self._state.global_model, columns, self._settings.estimate)
 
 
 def _composed(result: chain.Result, room: Room) -> chain.Result:

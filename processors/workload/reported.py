@@ -13,9 +13,13 @@ from numpy.typing import NDArray
 from processors.rows import table
 from processors.workload import voting
 from processors.workload.capacity.class_capacity import Room
+from processors.workload.capacity.nodes import Cluster
+from processors.workload.classes import EMPTY
 from processors.workload.pod_class import UNNAMED
 from schemas.messages.estimate import MAXIMUM_CLASSES, MOSTLY_ASSUMED
 from schemas.sections.estimation import Estimate
+
+Array = NDArray[np.float64]
 
 CHANGE_SHARE = 0.05  # of what was reported: less is within its noise, and waits for the next report
 
@@ -28,7 +32,7 @@ class Reported(NamedTuple):
         measured: (nodes, classes) True: most of the cost was measured.
     """
 
-    room: NDArray[np.float64]
+    room: Array
     measured: NDArray[np.bool_]
 
 
@@ -80,6 +84,24 @@ def tell(state: Reported, rows: NDArray[np.intp], room: Room, due: NDArray[np.bo
     label, width = room.label[due], room.label.shape[1]
     state.room[rows[due], :width] = np.where(label >= 0, room.available[due], np.nan)
     state.measured[rows[due], :width] = (label >= 0) & (room.assumed[due] <= MOSTLY_ASSUMED)
+
+
+def listed(label: NDArray[np.int64], pods: Array, cluster: Cluster, names: Sequence[str]) -> list[tuple[str, int]]:
+    """Return names and columns of a node's classes: those with most pods first, here, then in the cluster.
+
+    Args:
+        label: (classes,) numbers of the classes.
+        pods: (classes,) running pods.
+        cluster: What the cluster knows of classes.
+        names: Name of each label.
+    """
+    elsewhere, running = dict(zip(cluster.label.tolist(), cluster.pods.tolist(), strict=True)), pods.tolist()
+    named = [
+        (-running[column], -elsewhere.get(number, 0.0), names[number], column)
+        for column, number in enumerate(label.tolist())
+        if number != EMPTY and names[number] != UNNAMED
+    ]
+    return [(name, column) for _, _, name, column in sorted(named)[:MAXIMUM_CLASSES]]
 
 
 def claims(oversized: Sequence[bool], far: Iterable[tuple[int, str]]) -> dict[int, list[str]]:

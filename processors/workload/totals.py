@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from processors.workload import classes, kind, mix, voting
+from processors.model import fair_share
+from processors.workload import classes, kind, mix, usage, voting
 from processors.workload.cost import Cost
 from schemas.messages.estimate import MAXIMUM_CLASSES, ClassSum
 
@@ -57,10 +58,10 @@ def add_up(state: classes.State, cost: Cost, believed: Believed, names: Sequence
         names: Name of each label.
         at_us: The time.
     """
-    counted = np.maximum(1.0 - cost.prior.max(axis=2), 0.0) * state.pods
-    taken = classes.slope(state) * counted[..., None]
+    counted, taken = _evidence(state, cost)
     evident = counted > 0
-    factor, taken = voting.contribution(counted, taken, believed.cost, believed.fair)
+    share = voting.contribution(counted, taken, believed.cost, believed.fair)
+    factor, taken = share.factor, share.amount
     counted = counted * factor
     soaking = counted * (state.kind > kind.SOAKING)
     starts = mix.faded(state.starts, np.maximum(at_us - state.at_us, 0) / 1e6)
@@ -75,6 +76,9 @@ def add_up(state: classes.State, cost: Cost, believed: Believed, names: Sequence
     largest = np.zeros(len(names))
     np.maximum.at(largest, state.label[used], np.minimum(coming[used], 1.0))
     nodes = np.bincount(state.label[used & evident], minlength=len(names))
+    above, below = (
+        fair_share.furthest(part[used], state.label[used], len(names)) for part in (share.above, share.below)
+    )
     present = np.flatnonzero((totals[:, 0] > 0) | (totals[:, 4] > 0)).tolist()
     ranked = sorted((-totals[label, 0], names[label], label) for label in present)
     by_class = {
@@ -82,6 +86,8 @@ def add_up(state: classes.State, cost: Cost, believed: Believed, names: Sequence
             **dict(zip(_FIELDS, totals[label].tolist(), strict=True)),
             nodes=int(nodes[label]),
             largest=float(largest[label]),
+            above=_some(above[label]),
+            below=_some(below[label]),
         )
         for _, name, label in ranked[:MAXIMUM_CLASSES]
     }
@@ -91,3 +97,28 @@ def add_up(state: classes.State, cost: Cost, believed: Believed, names: Sequence
     voters = int(np.count_nonzero(np.any(votes > 0, axis=1)))
     voted, voiced = (math.fsum(totals[:, _FIELDS.index(name)].tolist()) for name in ("votes", "coming"))
     return Sums(by_class, repeats, transitions, voters, voted, voiced)
+
+
+def of_nodes(state: classes.State, cost: Cost, wanted: NDArray[np.bool_]) -> tuple[Array, Array]:
+    """Return of how many pods that may come again nodes have evidence, (nodes,), and what they use, (nodes, resources).
+
+    Args:
+        state: The nodes.
+        cost: What pods of their classes take.
+        wanted: (nodes, slots) True: the class counts.
+    """
+    counted, taken = _evidence(state, cost)
+    again = wanted & (state.label >= 0) & (state.starts.started > 0)
+    pods, used = (usage.over_slots(np.where(again[..., None], part, 0.0)) for part in (counted[..., None], taken))
+    return pods[:, 0], used
+
+
+def _evidence(state: classes.State, cost: Cost) -> tuple[Array, Array]:
+    """Return of how many pods of each class there is evidence, (nodes, slots), and what they use, (…, resources)."""
+    counted = np.maximum(1.0 - cost.prior.max(axis=2), 0.0) * state.pods
+    return counted, classes.slope(state) * counted[..., None]
+
+
+def _some(beyond: Array) -> list[float] | None:
+    """Return how far a class's furthest node is beyond the range; None: it is within."""
+    return beyond.tolist() if beyond.any() else None

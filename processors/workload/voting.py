@@ -1,6 +1,6 @@
 """What the nodes of a cluster say of classes together, with one voice for each.
 
-What a pod of a class takes is a mean of the nodes that run it, each within the bounds of `fair_share`. The mix that
+What a pod of a class takes is a mean of the nodes that run it, within the bounds of `fair_share`. The mix that
 comes next is a mean, too, from three nodes with starts on: each says how likely each class is by its own starts
 (`mix`), and none counts for more than another, however many pods it says it has started. A node whose mix costs more
 than the cluster's counts for as much less, so that no single one makes the mean pod of the mix more expensive than
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from processors.estimation.global_model import EVIDENT_PODS
 from processors.model import fair_share
+from processors.model.fair_share import Share
 from processors.workload import classes, mix, usage
 from processors.workload.capacity.nodes import Cluster
 from schemas.messages.estimate import MAXIMUM_CLASSES, ClassSum, Model
@@ -29,8 +30,7 @@ Array = NDArray[np.float64]
 
 SIZE, CLASS = "size", "class"
 
-_LOW, _HIGH = 0.8, 1.25  # of the mean cost of a class, within which a node's counts
-_FAR = 4.0  # times the mean cost of a class, or a fraction of it: the node is reported
+_MORE = 1.25  # times what others attested: a pod takes more now
 _EVIDENT_SECONDS = 10.0
 _ATTESTED = 2  # nodes
 _VOICES, FEW_VOICES = 10.0, 3.0  # nodes without which the next pod is not known; for a bound
@@ -89,7 +89,7 @@ def _renewed(item: ClassSum, now: int, before: Remembered | None) -> Remembered:
 def _exceeds(item: ClassSum | None, earlier: ClassSum) -> bool:
     if item is None:
         return False
-    most = _HIGH * item.pods / earlier.pods
+    most = _MORE * item.pods / earlier.pods
     return item.cpu > most * earlier.cpu or item.memory > most * earlier.memory
 
 
@@ -121,7 +121,7 @@ def fair(item: ClassSum) -> float:
     return item.pods / nodes if nodes >= fair_share.LEAST_VOTERS else math.nan
 
 
-def contribution(pods: Array, taken: Array, mean: Array, fair: Array) -> tuple[Array, Array]:
+def contribution(pods: Array, taken: Array, mean: Array, fair: Array) -> Share:
     """Bound what nodes contribute to the mean costs of classes; see `fair_share`.
 
     Args:
@@ -131,7 +131,7 @@ def contribution(pods: Array, taken: Array, mean: Array, fair: Array) -> tuple[A
         fair: (nodes, slots) mean pods that a node has evidence of; NaN: too few nodes have any.
     """
     valid = np.where(np.isnan(fair)[..., None] | (mean <= 0), np.nan, mean)
-    return fair_share.bounded(pods, taken, valid, fair, low=_LOW, high=_HIGH)
+    return fair_share.bounded(pods, taken, valid, fair)
 
 
 def votes(likely: Array, cost: Array, mixed: NDArray[np.bool_], mean: Array) -> Array:
@@ -265,7 +265,7 @@ def cost_of_mix(likely: Mapping[str, float], sums: Mapping[str, ClassSum]) -> tu
 
 
 def far(state: classes.State, mean: Array) -> NDArray[np.bool_]:
-    """Return where (nodes, slots) a node's own evidence of a class is far from the mean cost.
+    """Return where (nodes, slots) a node's own evidence of a class is further from the mean cost than may count.
 
     Args:
         state: The nodes.
@@ -274,7 +274,7 @@ def far(state: classes.State, mean: Array) -> NDArray[np.bool_]:
     seconds = np.stack((state.demand.age, state.held), axis=-1)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         ratio = classes.slope(state) / mean
-        apart = (seconds > _EVIDENT_SECONDS) & ((ratio > _FAR) | (ratio < 1 / _FAR))
+        apart = (seconds > _EVIDENT_SECONDS) & ((ratio > fair_share.WIDE) | (ratio < 1 / fair_share.WIDE))
     return np.asarray(apart.any(axis=-1) & (state.label >= 0) & (state.pods > 0))
 
 

@@ -5,8 +5,7 @@ has been without pods for longest. While all have pods it takes that of a class 
 started for long, as of a DaemonSet: of the one that uses least. Otherwise its pods count among those whose class
 nothing says, which have a slot of their own, the last: what their mean pod takes may come again, too.
 A class that the node has never run is known from the cluster's sums, so every node says how many of it would fit.
-Everything here is numbers per row of the partition's nodes, and what is per node depends on that node's messages and
-on the global model alone.
+What is per node depends on that node's messages and on the global model alone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,13 +25,13 @@ from processors.workload.classes import EMPTY
 from processors.workload.cost import Cost
 from processors.workload.pod_class import UNNAMED, Tally
 from processors.workload.pods import pods_of
-from schemas.messages.estimate import MAXIMUM_CLASSES, Model
+from schemas.messages.estimate import Model
 from schemas.settings import Settings
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
-_STRANGE = 4.0
+_STRANGE, _LITTLE = 4.0, 1e-6
 _STILL = 0.5  # starts of about an hour, faded: nothing was started for 40 minutes
 _UNKNOWN = Cluster(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0), np.zeros(0), np.zeros((0, 2)), np.zeros(0))
 
@@ -42,13 +41,12 @@ class Workloads:
 
     def __init__(self, settings: Settings) -> None:
         self._settings, self._estimate = settings, settings.estimate
-        self._index = NameIndex()
+        self._index, self._cluster = NameIndex(), _UNKNOWN
         self._slots: dict[str, dict[str, int]] = {}
         self._unplaced: dict[str, list[str]] = {}  # classes of each node's last block that have no slot
         self._columns = settings.estimate.classes + 1
         self._state = classes.init(0, self._columns)
         self._reported = reported.init(0, self._columns)
-        self._cluster = _UNKNOWN
         self._attested: voting.Attested = {}
         self._priors = np.full((1, 2), np.nan)
         self._mix, self._starting = dict[str, float](), dict[str, float]()  # of the cluster; by fewer of its nodes
@@ -105,14 +103,13 @@ class Workloads:
         recurring = np.concatenate([tally.grouping.recurring for tally in tallies])
         block = usage.add_up(pods, slot, declared, recurring, self._columns, beside)
         # No class takes more than the node has, whatever somebody says.
-        size = np.stack((nodes.cores, nodes.amount[:, 1]), axis=1)
-        size = size[:, None, :]
+        size = np.stack((nodes.cores, nodes.amount[:, 1]), axis=1)[:, None, :]
         block = block._replace(used=np.minimum(block.used, size), between=np.minimum(block.between, size**2))
         soaking = self._cluster.label[self._cluster.soaking > kind.SOAKING]
         before = classes.adopt_soaking(table.take(self._state, rows), soaking)
         hold = nodes.churn & self._estimate.hold_in_churn
-        after = classes.update(before, block, nodes.full, hold, memory=self._estimate.memory_seconds)
-        table.put(self._state, rows, after)
+        memory = self._estimate.memory_seconds
+        table.put(self._state, rows, classes.update(before, block, nodes.full, hold, memory=memory))
 
     def _placed(self, row: int, tally: Tally) -> NDArray[np.intp]:
         """Return the slot (pods,) of the class of each pod of a block; -1: none. Most pods first among newcomers."""
@@ -122,8 +119,7 @@ class Workloads:
             for name in sorted(newcomers, key=lambda name: (-pods[name], name)):
                 slot = len(slots)
                 if slot >= last:
-                    given_up = self._given_up(row, slots, pods, pods[name])
-                    if given_up is None:
+                    if (given_up := self._given_up(row, slots, pods, pods[name])) is None:
                         break
                     slot = slots.pop(given_up)
                     self._state.pods[row, last] += pods.get(given_up, 0)
@@ -191,19 +187,24 @@ class Workloads:
 
     def listed(self, index: int, room: Room) -> list[tuple[str, int]]:
         """Return names and columns of a node's classes: those with most pods first, here, then in the cluster."""
-        elsewhere = dict(zip(self._cluster.label.tolist(), self._cluster.pods.tolist(), strict=True))
-        pods = room.pods[index].tolist()
-        named = [
-            (-pods[column], -elsewhere.get(label, 0.0), self._index.names[label], column)
-            for column, label in enumerate(room.label[index].tolist())
-            if label != EMPTY and self._index.names[label] != UNNAMED
-        ]
-        return [(name, column) for _, _, name, column in sorted(named)[:MAXIMUM_CLASSES]]
+        return reported.listed(room.label[index], room.pods[index], self._cluster, self._index.names)
 
     def mixes(self, indices: Rows, room: Room) -> list[dict[str, float]]:
         """Return the weights of some nodes' mixes by class, the largest of each; none where no mix counts."""
         counting = np.where(room.estimated[indices, None], room.weights[indices], 0.0)
         return voting.named(counting, room.label[indices], self._index.names)
+
+    def evidence(self, reference: Array, at_us: NDArray[np.int64]) -> tuple[Array, Array, NDArray[np.bool_]]:
+        """Return what `totals.of_nodes` does, and of which nodes (nodes,) usage of pods has come lately."""
+        state, silent_us = self._state, at_us - self._state.at_us
+        lately = state.measured.all(axis=1) & (silent_us <= self._estimate.memory_seconds * 1e6)
+        # What comes of no class that the mix has is as those that it lacks; where it lacks none, as any.
+        others = self._mixed(state.label) & (self._mix_cost[1] > _LITTLE)
+        return *totals.of_nodes(state, self._cost(state, reference), ~others), lately
+
+    def _mixed(self, label: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Tell which classes (...) the cluster's mix has."""
+        return np.asarray(voting.by_label(self._mix, self._index.find, len(self._index))[label] > 0)
 
     def sums(self, alive: NDArray[np.bool_], reference: Array, at_us: int) -> totals.Sums | None:
         """Add up pods and usage by class over live nodes, each as far as it has evidence of its own; and starts.
@@ -218,10 +219,9 @@ class Workloads:
         if not rows.size:
             return None
         state = table.take(self._state, rows)
-        of_classes, others = self._mix_cost
-        mix_cost = of_classes + others * reference[rows]
-        mixed = voting.by_label(self._mix, self._index.find, len(self._index))[state.label] > 0
-        believed = totals.Believed(self._prior(state.label), self._by_label(state.label), mix_cost, mixed)
+        mix_cost = self._mix_cost[0] + self._mix_cost[1] * reference[rows]
+        witnessed = self._prior(state.label), self._by_label(state.label)
+        believed = totals.Believed(*witnessed, mix_cost, self._mixed(state.label))
         return totals.add_up(state, self._cost(state, reference[rows]), believed, self._index.names, at_us)
 
     def outvoted(self, rows: Rows, oversized: Sequence[bool]) -> dict[int, list[str]]:
@@ -241,7 +241,6 @@ class Workloads:
 
     def dump(self, rows: Rows) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return names as JSON types, and the arrays of these rows."""
-        arrays = table.flatten(table.take(self._state, rows), "classes.")
         names = {
             "names": self._index.names,
             "slots": self._slots,
@@ -249,6 +248,7 @@ class Workloads:
             "cluster": self._cluster.label.tolist(),
             "attested": voting.dump(self._attested),
         }
+        arrays = table.flatten(table.take(self._state, rows), "classes.")
         return names, arrays | reported.dump(table.take(self._reported, rows))
 
     def load(self, names: Mapping[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
@@ -258,8 +258,7 @@ class Workloads:
             ValueError: An array is missing or of another shape.
         """
         self._index, self._slots = NameIndex(names["names"]), names["slots"]
-        self._unplaced = names.get("unplaced", {})
-        self._attested = voting.load(names.get("attested", {}))
+        self._unplaced, self._attested = names.get("unplaced", {}), voting.load(names.get("attested", {}))
         self._cluster = _UNKNOWN._replace(label=np.array(names["cluster"], dtype=np.int64))
         self._state = table.restore(classes.init(0, self._columns), arrays, "classes.")
         self._reported = reported.load(self._reported, arrays)

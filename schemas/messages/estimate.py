@@ -15,6 +15,7 @@ MOSTLY_ASSUMED = 0.7
 
 # Far beyond what a cluster can add up to; sums of such sums stay finite.
 Sum = Annotated[float, Field(ge=-1e60, le=1e60)]
+Beyond = Annotated[float, Field(ge=0, le=1e60)]
 
 
 class ClassSum(MessagePart):
@@ -38,6 +39,22 @@ class ClassSum(MessagePart):
         float | None, Field(ge=0, le=1e12, description="the same over nodes on which pods were started lately")
     ] = None
     largest: Annotated[float | None, Field(ge=0, le=1, description="largest part of `coming` that one node has")] = None
+    above: Annotated[
+        list[Beyond] | None,
+        Field(
+            min_length=2,
+            max_length=2,
+            description="of a partition: cores and bytes that the node furthest above the mean adds beyond what counts",
+        ),
+    ] = None
+    below: Annotated[
+        list[Beyond] | None,
+        Field(
+            min_length=2,
+            max_length=2,
+            description="of a partition: cores and bytes that the node furthest below the mean lacks of what counts",
+        ),
+    ] = None
 
 
 # Columns of the history that map classes to one field of their sums. They came after the table's list of classes, whose
@@ -98,7 +115,8 @@ class Model(Message):
     `moment` is the upper triangle, row by row, of `sum over nodes of D C D`, where C is a node's mean-normalised
     second moment and D its sizes (cores, bytes, 1 for ratios). `cost` and `pods` are sums over nodes too, weighted by
     each node's own evidence: pods' usage per feature, and running pods. Their quotient is the cluster's mean cost of
-    a pod. Assumptions of a node are not in the sums, so no assumption returns as evidence.
+    a pod, by usage of pods where it is reported. A local model has the regression's. Assumptions of a node are not in
+    the sums, so no assumption returns as evidence.
     """
 
     TITLE: ClassVar[str] = "Learned workload of the cluster, of one partition, or of one node"
@@ -125,6 +143,16 @@ class Model(Message):
     voiced: Annotated[
         float | None, Field(ge=0, le=1e12, description="sum of `coming`, also of classes that are not listed")
     ] = None
+    above: Annotated[
+        list[Beyond] | None,
+        Field(
+            description="of a partition: part of `cost` that the node furthest above the mean adds beyond what counts"
+        ),
+    ] = None
+    below: Annotated[
+        list[Beyond] | None,
+        Field(description="of a partition: what the node furthest below the mean lacks in `cost` of what counts"),
+    ] = None
     ratios: Annotated[
         Literal[True] | None, Field(description="usage is in ratios of each node (reference variant), not in its units")
     ] = None
@@ -136,6 +164,10 @@ class Model(Message):
         size = len(self.features)
         if len(self.moment) != size * (size + 1) // 2 or len(self.cost) != size:
             raise ValueError(f"{size} features need {size * (size + 1) // 2} moments and {size} costs")
+        for name in ("above", "below"):
+            beyond = getattr(self, name)
+            if beyond is not None and len(beyond) != size:
+                raise ValueError(f"{size} features need as many numbers in {name}")
         return self
 
 

@@ -8,7 +8,8 @@ shakes the sum. Class w then fits `A = min over resources of free/W_w` more time
 number says what fits if nothing else comes.
 
 What comes next is a mix: weights w_k by what was started lately (`mix`), so what fits of it is
-`min over resources of free / sum of w_k W_k`. As far as no class is known to come, it is the reference pod.
+`min over resources of free / sum of w_k W_k`. As far as no class is known to come, it is the mean pod of
+the cluster, and where that is not known the reference pod.
 
 The lower bound is what fits in the bad one of ten cases, over what is not known: the level of use (V), the mean cost of
 a class (v, and b^2/n where the n pods that run differ), how far the cost of the next x pods is from that mean (b^2/x),
@@ -32,7 +33,7 @@ from processors.estimation.level import quotient
 from processors.workload import classes, kind
 from processors.workload.capacity import bursts, disk, expected
 from processors.workload.capacity.disk import Law
-from processors.workload.capacity.expected import Costs, Left, Next
+from processors.workload.capacity.expected import Costs, Left, Next, Unknown
 from processors.workload.capacity.fit import Fits
 from processors.workload.capacity.nodes import Cluster, Nodes
 from processors.workload.classes import EMPTY
@@ -61,7 +62,7 @@ class Room(NamedTuple):
         assumed: (nodes, classes) share of the cost that no node of the cluster has observed.
         soaking: (nodes, classes) True: threads of the class are always runnable.
         used: (nodes, resources) share of what pods may have that they take; above 1: more than the policy admits.
-        weights: (nodes, classes) of the expected mix; what they lack to 1 is that of the reference pod.
+        weights: (nodes, classes) of the expected mix; what they lack to 1 is that of pods of no class that is known.
         total: Room for that mix.
         prior: (nodes,) share of its cost that is assumed.
         estimated: (nodes,) True: `total` rests on what pods were seen to take, or no pod runs.
@@ -108,12 +109,12 @@ def update(
     columns = costs.label.shape[1]
     left = Left(free, spread, np.maximum(nodes.most - nodes.pods, 0.0), settings.policy.whole)
     disks = disk.law(state.disk, state.pods, nodes.soaked / nodes.cores, columns)
-    pods, reference = _padded(state.pods, columns), nodes.reference / nodes.amount
+    pods, unknown = _padded(state.pods, columns), Unknown(nodes.reference / nodes.amount, nodes.averaged)
     of_class = expected.fits(left, costs, disks)
-    mixed, of_mix, law = expected.of_mix(left, costs, disks, coming, pods, reference)
+    mixed, of_mix, law = expected.of_mix(left, costs, disks, coming, pods, unknown)
     if (then := _in_bursts(left, costs, state, cost, nodes)) is not None:
         of_class = of_class.at_most(expected.fits(*then, disks))
-        of_mix = of_mix.at_most(expected.of_mix(*then, disks, coming, pods, reference)[1])
+        of_mix = of_mix.at_most(expected.of_mix(*then, disks, coming, pods, unknown)[1])
     assumed, priors = _assumed(state, cost, cluster)
     classed = np.any(costs.label >= 0, axis=1)
     return Room(

@@ -41,11 +41,24 @@ _UNKNOWN_APART = 0.5  # standard deviation of one pod's cost around that of the 
 _ROUNDING = 1e-9
 
 
+class Unknown(NamedTuple):
+    """A pod of no class that is known.
+
+    Attributes:
+        share: (nodes, resources) share of what pods may have that it takes.
+        averaged: It is the mean pod of the cluster, from which others differ, and not the reference pod, which takes
+            what it takes by definition.
+    """
+
+    share: Array
+    averaged: bool
+
+
 class Mixed(NamedTuple):
     """What a pod of the mix takes, as in `Costs` with one column.
 
-    `weights` (nodes, classes) are those of classes in the mix, and `reference` (nodes,) is that of the reference pod:
-    of what is likely but of no class, whose cost is known.
+    `weights` (nodes, classes) are those of classes in the mix, and `reference` (nodes,) is that of what is likely but
+    of no class.
     """
 
     weights: Array
@@ -55,12 +68,11 @@ class Mixed(NamedTuple):
     apart: Array
 
 
-def _mixed(costs: Costs, weights: Array, reference: Array) -> Mixed:
+def _mixed(costs: Costs, weights: Array, unknown: Unknown) -> Mixed:
     sums = over_slots(weights[..., None])
     rest = np.where(sums < 1 - _ROUNDING, 1.0 - sums, 0.0)
-    # Without any class that is known the reference pod is all there is, and counts as it is.
-    apart = np.where(rest < 1, (_UNKNOWN_APART * reference) ** 2, 0.0)
-    others = Others(rest, reference, apart) if rest.any() else None
+    apart = np.where((rest < 1) | unknown.averaged, (_UNKNOWN_APART * unknown.share) ** 2, 0.0)
+    others = Others(rest, unknown.share, apart) if rest.any() else None
     parts = blend(weights, costs.value, costs.doubt, costs.apart, others)
     return Mixed(weights, rest[:, 0], *(part[:, None] for part in parts))
 
@@ -107,7 +119,7 @@ class Next(NamedTuple):
 
 
 def of_mix(
-    left: Left, costs: Costs, disks: Law | None, coming: Next, pods: Array, reference: Array
+    left: Left, costs: Costs, disks: Law | None, coming: Next, pods: Array, unknown: Unknown
 ) -> tuple[Mixed, Fits, Law | None]:
     """Return what a pod of the mix takes, how many fit, and what one takes of the disks.
 
@@ -117,18 +129,18 @@ def of_mix(
         disks: What they take of the disks; None: no node waits for them.
         coming: What comes next, at most 1 in all.
         pods: (nodes, classes) running pods.
-        reference: (nodes, resources) share that a pod takes of which nothing is known.
+        unknown: A pod of no class that is known.
     """
     likely = _possible(costs, coming.likely, pods)
-    mixed = _mixed(costs, likely, reference)
+    mixed = _mixed(costs, likely, unknown)
     all_pods = over_slots(pods[..., None])
     shares = np.divide(pods, all_pods, out=likely.copy(), where=all_pods > 0)
-    running = _mixed(costs, shares, reference)
+    running = _mixed(costs, shares, unknown)
     law, law_of_running = (None if disks is None else disk.mixed(disks, each.weights) for each in (mixed, running))
     expected, others = fits(left, mixed, law), fits(left, running, law_of_running)
     lower, upper = np.minimum(expected.lower, others.lower), np.maximum(expected.upper, others.upper)
     bounded = expected._replace(lower=lower, upper=upper)
     if coming.least is not None:
-        again = _mixed(costs, _possible(costs, coming.least, pods), reference)
+        again = _mixed(costs, _possible(costs, coming.least, pods), unknown)
         bounded = bounded.at_most(fits(left, again, None if disks is None else disk.mixed(disks, again.weights)))
     return mixed, bounded, law

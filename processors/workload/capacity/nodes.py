@@ -21,6 +21,7 @@ class Nodes(NamedTuple):
         reserved: (nodes, resources) cores and bytes that count as the system's.
         most: (nodes,) pods that the node may run.
         reference: (nodes, resources) cores and bytes that a pod takes of which nothing is known.
+        averaged: That is the mean pod of the cluster, and not the reference pod.
         running: (nodes,) cores in use.
         waiting: (nodes,) cores that are wanted beyond those.
         cores: (nodes,) CPUs.
@@ -37,6 +38,7 @@ class Nodes(NamedTuple):
     reserved: Array
     most: Array
     reference: Array
+    averaged: bool
     running: Array
     waiting: Array
     cores: Array

@@ -10,7 +10,7 @@ import pytest
 from processors.partition.aggregate import Aggregate
 from schemas import codec
 from schemas.messages.base import RELEASE
-from schemas.messages.estimate import Model
+from schemas.messages.estimate import ClassSum, Model
 
 START = 1_700_000_000
 
@@ -40,6 +40,25 @@ def test_a_model_adds_the_last_sums_of_each_partition_when_a_second_ends() -> No
     first, second = (codec.decode(Model, payload) for payload in folded(aggregate, messages))
     assert (first.at_us, first.moment) == (START * 1_000_000, [3, 0, 3])
     assert (second.at_us, second.moment, second.nodes) == ((START + 1) * 1_000_000, [6, 0, 6], 2)
+
+
+def test_of_all_partitions_only_the_furthest_node_on_each_side_is_brought_back() -> None:
+    """Also after a restore, and beside a partition of the version before, which does not say how far its nodes are."""
+
+    def far(partition: int, above: float, below: float) -> tuple[str, bytes]:
+        model = codec.decode(Model, sums(partition, 0)[1])
+        web = ClassSum(pods=3.0, cpu=3.0, memory=30.0, nodes=2, above=[above, 0.0], below=[0.0, 10 * below])
+        beyond = {"above": [above / 10, 0.0], "below": [0.0, below / 10], "classes": {"web": web}}
+        return f"spazio.model.partition.{partition}", codec.encode(model.model_copy(update=beyond))
+
+    aggregate = Aggregate(3, silent_seconds=30)
+    folded(aggregate, [far(0, 0.5, 0.2), far(1, 0.8, 0.1), sums(2, 0)])
+    restored = Aggregate(3, silent_seconds=30)
+    restored.restore(aggregate.snapshot())
+    (merged,) = (codec.decode(Model, payload) for payload in folded(restored, [sums(0, 1)]))
+    assert merged.cost == pytest.approx([0.3 - 0.08, 0.6 + 0.02])
+    assert (merged.classes or {})["web"] == ClassSum(pods=6.0, cpu=6.0 - 0.8, memory=60.0 + 2.0, nodes=4)
+    assert merged.above is merged.below is None
 
 
 def test_a_silent_partition_is_left_out() -> None:

@@ -62,6 +62,12 @@ def contribution(pods: Array, taken: Array, global_model: GlobalModel) -> Share:
     return fair_share.bounded(pods, taken, mean, global_model.fair)
 
 
+def regressed(taken: Array, counted: Array) -> Array:
+    """Return what a pod takes by nodes' own regressions (nodes, features); 0: one has no evidence."""
+    pods = counted[:, np.newaxis]
+    return np.divide(taken, pods, out=np.zeros_like(taken), where=pods > EVIDENT_PODS)
+
+
 def units(moment: Array, sizes: Array, global_model: GlobalModel, resources: list[int], estimate: Estimate) -> Array:
     """Return what a ratio of 1 counts for in the sum of moments, (nodes, features), so that no node has too much of it.
 

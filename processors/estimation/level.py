@@ -24,7 +24,7 @@ _NEARLY = 0.9  # of what a value at the bound has of that after it has widened t
 _YOUNG_SECONDS = 4.0  # until then the noise is unknown, and nothing is a step
 _MOST_CORRELATED = 0.9
 _LEAST_PART = 1 / 6  # of what is averaged, where values are so much alike that the level must be on its way
-_LITTLE_VARIANCE = 1e-9
+_NEGLIGIBLE = 0.1  # of the least variance of noise
 
 
 class State(NamedTuple):
@@ -59,10 +59,9 @@ def update(
     seconds: Array,
     hold: NDArray[np.bool_],
     *,
-    slow: float,
+    slow: Array | float,
     fast: float = FAST_SECONDS,
     bursts: bool = False,
-    trends: bool = False,
     floor: Array | float = _FLOOR,
 ) -> State:
     """Follow one value of each level.
@@ -72,11 +71,9 @@ def update(
         value: (nodes, levels); NaN: not known, that level stays.
         seconds: (nodes,) time that it stands for.
         hold: (nodes, levels or 1) True: the value is ignored, and the level stays, unless the level is unknown.
-        slow: Seconds that are averaged while the level holds.
+        slow: Seconds that are averaged while the level holds, one or (nodes, levels).
         fast: Seconds in which a step is followed.
         bursts: Single values lie far off now and then; only the second one in a row on the same side is a step.
-        trends: Neighbouring deviations that are more alike than those of noise show that the level moves steadily; then
-            fewer seconds of it are averaged.
         floor: Variance that noise has at least, one or (nodes, levels).
     """
     first = np.isnan(state.mean)
@@ -90,8 +87,7 @@ def update(
     step = far & (state.last**2 >= again * bound) & (deviation * state.last > 0) if bursts else far
     # Among bursts a step is no noise, and what is known of the noise outlives it; else both are learned again after it.
     kept = step if bursts else np.zeros_like(step)
-    most = slow * _part(state) if trends else slow
-    averaged = np.minimum(state.seconds, most)
+    averaged = np.minimum(state.seconds, slow)
     held = np.where(far, np.sign(deviation) * np.sqrt(bound), deviation)
     moved = np.where(step, -np.expm1(-span / fast) * deviation, quotient(span, averaged + span) * held)
     age = np.minimum(state.age, _MEMORY_SECONDS) + span
@@ -102,20 +98,20 @@ def update(
         product=state.product + part * (held * state.last - state.product),
         last=np.where(live, held, state.last),
         # What was averaged before a step is no evidence of the level after it.
-        seconds=np.where(step, 2.0 * span, (np.minimum(state.seconds, most) if trends else state.seconds) + span),
+        seconds=np.where(step, 2.0 * span, state.seconds + span),
         age=np.where(step & ~kept, np.minimum(state.age, _YOUNG_SECONDS), state.age) + span,
     )
 
 
-def _part(state: State) -> Array:
-    """Return the part (nodes, levels) of the usual seconds that is averaged, since the level may be on its way.
+def holding(state: State, slow: float, floor: Array | float = _FLOOR) -> Array:
+    """Return how many of these seconds are averaged (nodes, levels): fewer where the level moves steadily.
 
     Of noise as of a first-order autoregression up to 0.9 neighbouring deviations are less alike than those of a level
-    that follows a straight line, which differ by hardly more than what noise there is.
+    that follows a straight line, which differ by hardly more than what noise there is. What moves by next to nothing,
+    beside the least noise that is expected (`floor`), does not count.
     """
-    varied = state.variance > _LITTLE_VARIANCE
-    correlation = np.divide(state.product, state.variance, out=np.zeros_like(state.variance), where=varied)
-    return np.clip((1 - correlation) / (1 - _MOST_CORRELATED), _LEAST_PART, 1.0)
+    correlation = quotient(state.product, state.variance + _NEGLIGIBLE * floor)
+    return slow * np.clip((1 - correlation) / (1 - _MOST_CORRELATED), _LEAST_PART, 1.0)
 
 
 def quotient(over: Array, under: Array) -> Array:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from processors import decode
 from processors.estimation import availability, chain
-from processors.estimation.global_model import assumed, contribution, units
+from processors.estimation.global_model import assumed, contribution, regressed, units
 from processors.model import flat_queue, keyed_sum
 from processors.partition import aggregate, intake, output, plan, report
 from processors.partition.output import Output
@@ -210,6 +210,7 @@ class Partition:
         self._state.workloads.learn(rows, tallies, self._nodes(state))
 
     def _nodes(self, state: chain.State) -> Nodes:
+        reference, columns = self._reference(state), self._params.resources
         return Nodes(
             level=state.level,
             amount=state.amount,
@@ -217,7 +218,8 @@ class Partition:
             queueing=state.queueing,
             reserved=state.reserved,
             most=state.most,
-            reference=self._reference(state),
+            reference=reference,
+            newcomer=np.maximum(reference, regressed(state.taken * state.sizes, state.counted)[:, columns]),
             averaged=self._state.global_model.cost is not None,
             running=state.running,
             waiting=state.waiting,
@@ -267,8 +269,7 @@ class Partition:
     def _evidence(self, state: chain.State) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return of how many pods nodes have evidence, (nodes,), and what these take, (nodes, features), absolute.
 
-        What pods of classes take is known while their number stands still, too, and which of them may come again; a
-        node's regression has to do where usage by pod is not known.
+        A node's regression has to do where usage by pod is not known.
         """
         counted, taken = state.counted, state.taken * state.sizes
         if not self._params.variant.estimator.by_class:
@@ -276,9 +277,8 @@ class Partition:
         pods, used, lately = self._state.workloads.evidence(self._reference(state), state.at_us)
         cost = self._state.global_model.cost
         # What else pods take counts as in the mean, as far as the regression has no evidence of it.
-        part = np.divide(pods, counted, out=np.ones_like(pods), where=counted > pods)
-        lacking = np.maximum(pods - counted, 0.0)[:, None] * (0.0 if cost is None else cost)
-        by_class = taken * part[:, None] + lacking
+        part = np.divide(pods, counted, out=np.ones_like(pods), where=counted > pods)[:, None]
+        by_class = taken * part + np.maximum(pods - counted, 0.0)[:, None] * (0.0 if cost is None else cost)
         by_class[:, self._params.resources] = used
         return np.where(lately, pods, counted), np.where(lately[:, None], by_class, taken)
 

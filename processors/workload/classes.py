@@ -180,22 +180,22 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
         hold: (nodes,) True: containers start or end, so what no pod takes says little.
         memory: Seconds that evidence counts; they pass for a class without pods, too.
     """
-    # The samples of a block come after it, so what pods wait for is known only with the next one.
-    early, full = (usage.filled & ~full)[:, None], full | usage.filled
     before = kind.Evidence(state.demand, state.kind, state.quota, state.present_us)
     elapsed = np.where(state.at_us > 0, np.maximum(usage.gap, 0.0), 0.0)
     fade = np.exp(-elapsed / memory)[:, None]
     begun, fleeting = _begun(state, usage), brief.update(state.brief, usage, fade, state.present_us)
     ended = brief.lost(state.pods, state.demand.mean, fleeting, usage)
-    fragments = np.where(early, np.nan, brief.demand(fleeting, ended, state.rest, usage, full))
-    grown, seen = bursts.grown(usage), usage
-    usage = without_cpu(settled(state.demand, usage, before.evident), np.broadcast_to(early, usage.pods.shape))
-    evidence = before._replace(kind=kind.after(before, usage, full, fragments), quota=kind.quota(before, usage, full))
+    fragments = brief.demand(fleeting, ended, state.rest, usage, full)
+    grown, seen, usage = bursts.grown(usage), usage, settled(state.demand, usage, before.evident)
+    kinds, crowded = kind.after(before, usage, full, fragments), full | usage.early
+    evidence = before._replace(kind=kinds, quota=kind.quota(before, usage, crowded))
     demand, frozen = kind.demand(evidence, usage, full)
     # Where ages are not reported, what came since the block before may have run for a part of it only.
     fresh = ~usage.aged[:, None] & (usage.pods > state.pods) & (state.at_us > 0)[:, None]
     usage = without_cpu(usage, fresh)
     demand = np.where(np.isnan(demand), fragments, np.where(fresh, np.nan, demand))
+    # Others may keep them from more, and what they wait for is in the samples that come after this block.
+    demand = np.where(usage.early[:, None] & before.evident & (demand < state.demand.mean), np.nan, demand)
     here, mean = usage.counted[..., MEMORY] > 0, quotient(usage.used[..., MEMORY], usage.counted[..., MEMORY])
     most = np.where(here, np.maximum(mean, mean + (state.most - mean) * fade), state.most)
     steady = quotient(np.minimum(state.most, most), most) ** _GROWTH
@@ -211,7 +211,7 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
         quota=evidence.quota,
         ceiling=usage.ceiling * fade,
         most=most,
-        between=_between(state.between, usage, full, fade),
+        between=_between(state.between, usage, crowded, fade),
         held=state.held * fade * steady + np.where(here, usage.span[:, None], 0.0),
         apart=beyond(state.demand, seen, usage),
         brief=fleeting,
@@ -219,13 +219,15 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
         measured=state.measured | _reported(usage),
         at_us=usage.at_us,
     )
-    return _surroundings(after, usage, seen, full, hold, ended)
+    return _surroundings(after, usage, seen, crowded, hold, ended)
 
 
 def _followed(demand: level.State, cores: Array, usage: Usage, frozen: NDArray[np.bool_]) -> level.State:
     """Follow what the mean pod of each class demands; load that comes or goes within a minute or two is no noise."""
     floor = np.clip((_STEADY * np.nan_to_num(demand.mean)) ** 2, *_FLOORS)
-    return level.update(demand, cores, usage.span, frozen, slow=_SLOW_SECONDS, bursts=True, trends=True, floor=floor)
+    slow = level.holding(demand, _SLOW_SECONDS, floor)
+    recent = demand._replace(seconds=np.where(slow < _SLOW_SECONDS, np.minimum(demand.seconds, slow), demand.seconds))
+    return level.update(recent, cores, usage.span, frozen, slow=slow, bursts=True, floor=floor)
 
 
 def _starts(state: State, usage: Usage, elapsed: Array) -> mix.State:

@@ -23,6 +23,8 @@ Array = NDArray[np.float64]
 
 CHANGE_SHARE = 0.05  # of what was reported: less is within its noise, and waits for the next report
 
+_LEAST_WEIGHT = 0.005  # of a class in the mix that is worth a word
+
 
 class Reported(NamedTuple):
     """By node and class: the node's slots first, then the cluster's classes.
@@ -102,6 +104,16 @@ def listed(label: NDArray[np.int64], pods: Array, cluster: Cluster, names: Seque
         if number != EMPTY and names[number] != UNNAMED
     ]
     return [(name, column) for _, _, name, column in sorted(named)[:MAXIMUM_CLASSES]]
+
+
+def named(weights: Array, label: NDArray[np.int64], names: Sequence[str]) -> list[dict[str, float]]:
+    """Return the largest weights (nodes, classes) of each node's mix by name, as far as they are worth a word."""
+    columns = np.argsort(-weights, axis=1, kind="stable")[:, :MAXIMUM_CLASSES]
+    largest, labels = np.take_along_axis(weights, columns, axis=1), np.take_along_axis(label, columns, axis=1)
+    return [
+        {names[number]: weight for number, weight in zip(*row, strict=True) if weight >= _LEAST_WEIGHT}
+        for row in zip(labels.tolist(), largest.tolist(), strict=True)
+    ]
 
 
 def claims(oversized: Sequence[bool], far: Iterable[tuple[int, str]]) -> dict[int, list[str]]:

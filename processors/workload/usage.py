@@ -18,6 +18,7 @@ _OUTSTANDING, _SLIGHT_CORES = 3.0, 0.05
 # Its last second was whole; what a pod uses while it starts is not what it takes, or for longer: see `classes`.
 _WHOLE_SECONDS, _STARTING_SECONDS, _YOUNG_SECONDS = 2, 3, 20
 _PULLED_SECONDS = 300  # for which a pod may be known before its first container runs
+_JUMP, _CREDIBLE = 0.05, 1.25  # of the CPUs: pods and system are not read at the same instant
 _AWAKE = 0.9  # cores used and waited for
 _AT_QUOTA = 0.9  # of the most that such a pod of its class used: a second may have a period of the quota more or less
 BOUNDED = 0.5  # of the evidence for a quota, from which on a class has one
@@ -56,8 +57,10 @@ class Usage(NamedTuple):
         quota: (nodes, slots) how much quotas bounded what pods used before, as `classes.State`.
         amount: (nodes, resources) cores and bytes that pods may have.
         cores: (nodes,) CPUs.
+        running: (nodes,) cores in use by the newest samples.
         aged: (nodes,) True: the agent says for how long pods run.
-        filled: (nodes,) True: all that is in use together leaves no CPU idle. What the samples say is a second older.
+        early: (nodes,) True: all that is in use together leaves no CPU idle, and by the newest samples, which are a
+            second older, much less was.
         at_us, span: (nodes,) when it was read, and the seconds that it covers.
         gap: (nodes,) seconds since the block before; very many: there was none.
     """
@@ -86,11 +89,12 @@ class Usage(NamedTuple):
     quota: Array
     amount: Array
     cores: Array
+    running: Array
     aged: NDArray[np.bool_]
     at_us: NDArray[np.int64]
     span: Array
     gap: Array
-    filled: NDArray[np.bool_]
+    early: NDArray[np.bool_]
 
 
 class Beside(NamedTuple):
@@ -102,6 +106,7 @@ class Beside(NamedTuple):
     quota: Array
     amount: Array
     cores: Array
+    running: Array
     aged: NDArray[np.bool_]
     at_us: NDArray[np.int64]
     span: Array
@@ -173,10 +178,17 @@ def add_up(
         blocked=totals.of(watched, pods.blocked),
         watched=totals.of(watched),
         declared=np.where(batch + serving > 0, batch > serving, np.nan),
-        filled=pods.used[:, CPU] + beside.rest[:, CPU] >= limit.PLATEAU * beside.cores,
+        early=_early(pods.used[:, CPU] + beside.rest[:, CPU], beside),
         unplaced=sums(pods.block, np.where(slot < 0, np.nan_to_num(pods.cores), 0.0), nodes),
         **beside._replace(ceiling=ceiling)._asdict(),
     )
+
+
+def _early(used: Array, beside: Beside) -> NDArray[np.bool_]:
+    """Return `Usage.early` of nodes whose pods and system use so many cores, (nodes,)."""
+    share, before = used / beside.cores, beside.running / beside.cores
+    filled = (share >= limit.PLATEAU) & (share <= _CREDIBLE)
+    return np.asarray(filled & (before < limit.PLATEAU) & (share - before > _JUMP))
 
 
 def _awake(pods: Pods, whole: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], ...]:

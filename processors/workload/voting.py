@@ -13,7 +13,7 @@ learned again (ADR 60). As soon as there is evidence of its new pods, nothing el
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,11 +31,11 @@ Array = NDArray[np.float64]
 SIZE, CLASS = "size", "class"
 
 _MORE = 1.25  # times what others attested: a pod takes more now
+_FAR = 4.0  # times the mean cost of a class: the node is reported, as where it is beyond the wide bound below it
 _EVIDENT_SECONDS = 10.0
 _ATTESTED = 2  # nodes
 _VOICES, FEW_VOICES = 10.0, 3.0  # nodes without which the next pod is not known; for a bound
 _MOST_SCALED, _LITTLE = 2.0, 1e-12
-_LEAST_WEIGHT = 0.005  # of a class in the mix that is worth a word
 _REMEMBERED_US = 25 * 3600 * 1_000_000  # a job that runs once a day, and later than the day before
 _FADING_US = 600 * 1_000_000  # half-life
 _REMEMBERED = 16  # classes, since jobs may have a name of their own each time
@@ -162,7 +162,7 @@ def mix_of(model: Model, least: float = _VOICES) -> dict[str, float]:
     if (model.voting or 0) >= fair_share.LEAST_VOTERS:
         attested = {name: item.votes for name, item in sums.items() if item.votes and (item.nodes or 0) >= _ATTESTED}
         agreed = sum(attested.values())
-        others = max(model.voted or 0.0, sum(item.votes or 0.0 for item in sums.values())) - agreed
+        others = _of_others(model)
         everything = agreed + _confirmed(others, 1.0, model.voting or 0)
         voices = max(model.voiced or 0.0, sum(item.coming or 0.0 for item in sums.values()))
         coming = {name: _confirmed(sums[name].coming or 0.0, sums[name].largest or 0.0, voices) for name in attested}
@@ -179,6 +179,18 @@ def mix_of(model: Model, least: float = _VOICES) -> dict[str, float]:
     sticky = np.array([model.repeats or 0.0]), np.array([model.transitions or 0.0])
     likely = mix.weights(rows[..., 0], rows[..., 1], rows[..., 2], *sticky)
     return dict(zip(started, likely[0].tolist(), strict=True))
+
+
+def several_others(model: Model) -> bool:
+    """Tell whether three nodes at least vote for classes that no two of them have evidence of; each has one vote."""
+    return (model.voting or 0) >= fair_share.LEAST_VOTERS and _of_others(model) > fair_share.LEAST_VOTERS - 1
+
+
+def _of_others(model: Model) -> float:
+    """Return the votes for classes that no two nodes have evidence of."""
+    items = (model.classes or {}).values()
+    agreed = sum(item.votes or 0.0 for item in items if (item.nodes or 0) >= _ATTESTED)
+    return max(model.voted or 0.0, sum(item.votes or 0.0 for item in items)) - agreed
 
 
 def _confirmed(total: float, largest: float, voices: float) -> float:
@@ -242,16 +254,6 @@ def by_label(mixed: Mapping[str, float], find: Callable[[str], int | None], labe
     return weights
 
 
-def named(weights: Array, label: NDArray[np.int64], names: Sequence[str]) -> list[dict[str, float]]:
-    """Return the largest weights (nodes, classes) of each node's mix by name, as far as they are worth a word."""
-    columns = np.argsort(-weights, axis=1, kind="stable")[:, :MAXIMUM_CLASSES]
-    largest, labels = np.take_along_axis(weights, columns, axis=1), np.take_along_axis(label, columns, axis=1)
-    return [
-        {names[number]: weight for number, weight in zip(*row, strict=True) if weight >= _LEAST_WEIGHT}
-        for row in zip(labels.tolist(), largest.tolist(), strict=True)
-    ]
-
-
 def cost_of_mix(likely: Mapping[str, float], sums: Mapping[str, ClassSum]) -> tuple[Array, float]:
     """Return what classes that are known add to the cost of a pod of the mix, and how likely a pod of another is.
 
@@ -265,7 +267,7 @@ def cost_of_mix(likely: Mapping[str, float], sums: Mapping[str, ClassSum]) -> tu
 
 
 def far(state: classes.State, mean: Array) -> NDArray[np.bool_]:
-    """Return where (nodes, slots) a node's own evidence of a class is further from the mean cost than may count.
+    """Return where (nodes, slots) a node's own evidence of a class is far from the mean cost.
 
     Args:
         state: The nodes.
@@ -274,7 +276,7 @@ def far(state: classes.State, mean: Array) -> NDArray[np.bool_]:
     seconds = np.stack((state.demand.age, state.held), axis=-1)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         ratio = classes.slope(state) / mean
-        apart = (seconds > _EVIDENT_SECONDS) & ((ratio > fair_share.WIDE) | (ratio < 1 / fair_share.WIDE))
+        apart = (seconds > _EVIDENT_SECONDS) & ((ratio > _FAR) | (ratio < 1 / fair_share.WIDE))
     return np.asarray(apart.any(axis=-1) & (state.label >= 0) & (state.pods > 0))
 
 

@@ -31,7 +31,7 @@ from schemas.settings import Settings
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
-_STRANGE, _LITTLE = 4.0, 1e-6
+_STRANGE, _NEW_SECONDS = 4.0, 3.0
 _STILL = 0.5  # starts of about an hour, faded: nothing was started for 40 minutes
 _UNKNOWN = Cluster(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0), np.zeros(0), np.zeros((0, 2)), np.zeros(0))
 
@@ -50,7 +50,7 @@ class Workloads:
         self._attested: voting.Attested = {}
         self._priors = np.full((1, 2), np.nan)
         self._mix, self._starting = dict[str, float](), dict[str, float]()  # of the cluster; by fewer of its nodes
-        self._mix_cost = np.full(2, np.nan), 1.0
+        self._mix_cost, self._several = (np.full(2, np.nan), 1.0), False
 
     def extend(self, nodes: int) -> None:
         """Make room for so many more nodes."""
@@ -73,7 +73,7 @@ class Workloads:
         before = {int(label): column for column, label in enumerate(self._cluster.label)}
         self._attested = voting.remember(self._attested, model)
         self._cluster = voting.cluster_of(sums or {}, self._attested, self._index.number)
-        self._mix_cost = voting.cost_of_mix(self._mix, sums or {})
+        self._mix_cost, self._several = voting.cost_of_mix(self._mix, sums or {}), voting.several_others(model)
         self._priors = np.full((1, 2), np.nan)
         labels = self._cluster.label.tolist()
         if list(before) != labels:
@@ -94,6 +94,7 @@ class Workloads:
             quota=self._state.quota[rows],
             amount=nodes.amount,
             cores=nodes.cores,
+            running=nodes.running,
             aged=np.array([each.ages is not None for each in blocks]),
             at_us=at_us,
             span=np.array([each.span_us / 1e6 for each in blocks]),
@@ -160,8 +161,9 @@ class Workloads:
     def room(self, rows: Rows, nodes: Nodes) -> Room:
         """Return the room of every class that these nodes or the cluster know."""
         state = table.take(self._state, rows)
-        witnessed, deviation = self._witnessed(state.label), self._estimate.prior_deviation
-        seen, taken = cost.beginning(state, self._cost(state, nodes.reference), witnessed, deviation=deviation)
+        new, deviation = state.demand.age[..., None] < _NEW_SECONDS, self._estimate.prior_deviation
+        taken = self._cost(state, np.where(new, nodes.newcomer[:, None], nodes.reference[:, None]))
+        seen, taken = cost.beginning(state, taken, self._witnessed(state.label), deviation=deviation)
         return class_capacity.update(seen, taken, self._cluster, nodes, self._coming(state), settings=self._settings)
 
     def _coming(self, state: classes.State) -> Next:
@@ -192,15 +194,15 @@ class Workloads:
     def mixes(self, indices: Rows, room: Room) -> list[dict[str, float]]:
         """Return the weights of some nodes' mixes by class, the largest of each; none where no mix counts."""
         counting = np.where(room.estimated[indices, None], room.weights[indices], 0.0)
-        return voting.named(counting, room.label[indices], self._index.names)
+        return reported.named(counting, room.label[indices], self._index.names)
 
     def evidence(self, reference: Array, at_us: NDArray[np.int64]) -> tuple[Array, Array, NDArray[np.bool_]]:
         """Return what `totals.of_nodes` does, and of which nodes (nodes,) usage of pods has come lately."""
         state, silent_us = self._state, at_us - self._state.at_us
         lately = state.measured.all(axis=1) & (silent_us <= self._estimate.memory_seconds * 1e6)
-        # What comes of no class that the mix has is as those that it lacks; where it lacks none, as any.
-        others = self._mixed(state.label) & (self._mix_cost[1] > _LITTLE)
-        return *totals.of_nodes(state, self._cost(state, reference), ~others), lately
+        # What comes of no class that the mix has is as those that it lacks, if several nodes have any.
+        others = self._mixed(state.label) & self._several
+        return *totals.of_nodes(state, self._cost(state, reference[:, None]), ~others), lately
 
     def _mixed(self, label: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Tell which classes (...) the cluster's mix has."""
@@ -218,11 +220,10 @@ class Workloads:
         rows = np.flatnonzero(alive & np.any(self._state.label >= 0, axis=1))
         if not rows.size:
             return None
-        state = table.take(self._state, rows)
+        state, label = table.take(self._state, rows), self._state.label[rows]
         mix_cost = self._mix_cost[0] + self._mix_cost[1] * reference[rows]
-        witnessed = self._prior(state.label), self._by_label(state.label)
-        believed = totals.Believed(*witnessed, mix_cost, self._mixed(state.label))
-        return totals.add_up(state, self._cost(state, reference[rows]), believed, self._index.names, at_us)
+        believed = totals.Believed(self._prior(label), self._by_label(label), mix_cost, self._mixed(label))
+        return totals.add_up(state, self._cost(state, reference[rows, None]), believed, self._index.names, at_us)
 
     def outvoted(self, rows: Rows, oversized: Sequence[bool]) -> dict[int, list[str]]:
         """Return what nodes say that their facts or other nodes contradict, by index of the row.
@@ -263,9 +264,9 @@ class Workloads:
         self._state = table.restore(classes.init(0, self._columns), arrays, "classes.")
         self._reported = reported.load(self._reported, arrays)
 
-    def _cost(self, state: classes.State, reference: Array) -> Cost:
+    def _cost(self, state: classes.State, of_any: Array) -> Cost:
         """Weigh the nodes' own evidence and what is assumed: the cluster's cost of that class, else that of any pod."""
-        of_class, of_any = self._prior(state.label), reference[:, None, :]
+        of_class = self._prior(state.label)
         strange = np.isnan(of_class)
         prior = np.where(strange, of_any, np.maximum(of_class, of_any / 100))
         # What pods of other classes take says next to nothing of this one.

@@ -21,6 +21,8 @@ class Nodes(NamedTuple):
         reserved: (nodes, resources) cores and bytes that count as the system's.
         most: (nodes,) pods that the node may run.
         reference: (nodes, resources) cores and bytes that a pod takes of which nothing is known.
+        newcomer: (nodes, resources) the same of a class that is new to the cluster: no less than what pods took from
+            which the node's own regression has learned.
         averaged: That is the mean pod of the cluster, and not the reference pod.
         running: (nodes,) cores in use.
         waiting: (nodes,) cores that are wanted beyond those.
@@ -38,6 +40,7 @@ class Nodes(NamedTuple):
     reserved: Array
     most: Array
     reference: Array
+    newcomer: Array
     averaged: bool
     running: Array
     waiting: Array

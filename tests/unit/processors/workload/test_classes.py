@@ -220,7 +220,7 @@ def test_of_pods_that_declare_different_kinds_most_decide_and_ties_are_serving()
         ones, grouping = np.ones(1), facts.group(block)
         table = np.ones((1, 2))
         beside = usages.Beside(
-            table, ones, table[:, :1], table[:, :1], table, ones, ones > 0, np.ones(1, np.int64), ones, ones
+            table, ones, table[:, :1], table[:, :1], table, ones, ones, ones > 0, np.ones(1, np.int64), ones, ones
         )
         sums = usages.add_up(
             pods_of([block], ones, ones), grouping.number, grouping.declared, grouping.recurring, 1, beside

@@ -245,5 +245,6 @@ def test_what_pods_get_while_the_cpus_fill_is_not_what_they_take(quota: float) -
         ((samples, usage),) = seconds("n", second, second + 1, pods, ages=ages, waiting=8.5 if second > 60 else 0.0)
         for message in (usage, samples):
             for row in folded(partition, iter([[message]])).values():
-                costs |= {second: room.cpu for name, room in (row.classes or {}).items() if name == "shop/web"}
+                if web := (row.classes or {}).get("shop/web"):
+                    costs[second] = web.cpu
     assert costs[89] == pytest.approx(costs[59], rel=0.05)

@@ -18,7 +18,7 @@ _OUTSTANDING, _SLIGHT_CORES = 3.0, 0.05
 # Its last second was whole; what a pod uses while it starts is not what it takes, or for longer: see `classes`.
 _WHOLE_SECONDS, _STARTING_SECONDS, _YOUNG_SECONDS = 2, 3, 20
 _PULLED_SECONDS = 300  # for which a pod may be known before its first container runs
-_JUMP, _CREDIBLE = 0.05, 1.25  # of the CPUs: pods and system are not read at the same instant
+_JUMP, _CREDIBLE = 0.05, 1.25  # of the CPUs
 _AWAKE = 0.9  # cores used and waited for
 _AT_QUOTA = 0.9  # of the most that such a pod of its class used: a second may have a period of the quota more or less
 BOUNDED = 0.5  # of the evidence for a quota, from which on a class has one
@@ -59,8 +59,7 @@ class Usage(NamedTuple):
         cores: (nodes,) CPUs.
         running: (nodes,) cores in use by the newest samples.
         aged: (nodes,) True: the agent says for how long pods run.
-        early: (nodes,) True: all that is in use together leaves no CPU idle, and by the newest samples, which are a
-            second older, much less was.
+        early: (nodes,) True: the CPUs have just filled; the newest samples, which are a second older, do not say so.
         at_us, span: (nodes,) when it was read, and the seconds that it covers.
         gap: (nodes,) seconds since the block before; very many: there was none.
     """
@@ -178,17 +177,22 @@ def add_up(
         blocked=totals.of(watched, pods.blocked),
         watched=totals.of(watched),
         declared=np.where(batch + serving > 0, batch > serving, np.nan),
-        early=_early(pods.used[:, CPU] + beside.rest[:, CPU], beside),
+        early=_early(pods, beside),
         unplaced=sums(pods.block, np.where(slot < 0, np.nan_to_num(pods.cores), 0.0), nodes),
         **beside._replace(ceiling=ceiling)._asdict(),
     )
 
 
-def _early(used: Array, beside: Beside) -> NDArray[np.bool_]:
-    """Return `Usage.early` of nodes whose pods and system use so many cores, (nodes,)."""
-    share, before = used / beside.cores, beside.running / beside.cores
-    filled = (share >= limit.PLATEAU) & (share <= _CREDIBLE)
-    return np.asarray(filled & (before < limit.PLATEAU) & (share - before > _JUMP))
+def _early(pods: Pods, beside: Beside) -> NDArray[np.bool_]:
+    """Return `Usage.early`.
+
+    Pods and system are not read at the same instant as the samples, so on a machine that stays just below full a block
+    may say that it is full. It has just filled where much more is in use than by the samples, or where pods start.
+    """
+    share, before = (pods.used[:, CPU] + beside.rest[:, CPU]) / beside.cores, beside.running / beside.cores
+    filled = (share >= limit.PLATEAU) & (share <= _CREDIBLE) & (before < limit.PLATEAU)
+    start = sums(pods.block, (pods.age < _STARTING_SECONDS).astype(np.float64), len(before)) > 0
+    return np.asarray(filled & (start | (share - before > _JUMP)))
 
 
 def _awake(pods: Pods, whole: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], ...]:

@@ -229,9 +229,13 @@ def test_pods_of_which_no_container_runs_count_for_the_pod_limit() -> None:
     assert folded(partition, seconds("n", 30, 60, pods))["n"].available == 3.0
 
 
+@pytest.mark.parametrize("first", [0.1, 0.216])
 @pytest.mark.parametrize("quota", [0.0, 0.5])
-def test_what_pods_get_while_the_cpus_fill_is_not_what_they_take(quota: float) -> None:
-    """Their usage comes before the samples of its second, which say that no CPU is idle; ten threads start."""
+def test_what_pods_get_while_the_cpus_fill_is_not_what_they_take(quota: float, first: float) -> None:
+    """Their usage comes before the samples of its second, which say that no CPU is idle.
+
+    Ten threads start, and take so many cores each in their first second.
+    """
     partition, costs = Partition(load({"estimate_report_seconds": "0.5"}, environ={}), 0), dict[int, float]()
     for second in range(90):
         part = {60: 0.8}.get(second, 0.6 if second > 60 else 1.0)
@@ -239,7 +243,7 @@ def test_what_pods_get_while_the_cpus_fill_is_not_what_they_take(quota: float) -
         pressed = {"throttled": held, "cpu_pressure": held or 1.1 - part}
         pods = [pod(each, "shop/web", 0.5 * part) | pressed for each in range(4)]
         threads = 10 if second >= 60 else 0
-        cores = 0.1 if second == 60 else 0.27
+        cores = first if second == 60 else 0.27
         pods += [pod(10 + each, "batch", cores) | {"cpu_pressure": 1 - cores} for each in range(threads)]
         ages = [600] * 4 + [second - 60] * threads
         ((samples, usage),) = seconds("n", second, second + 1, pods, ages=ages, waiting=8.5 if second > 60 else 0.0)

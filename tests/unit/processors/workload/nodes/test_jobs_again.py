@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from processors.workload import voting
-from schemas.messages.estimate import Availability, ClassSum
-from tests.unit.processors.workload.nodes.small_node import Cluster, pod, seconds
+from schemas.messages.estimate import Availability, ClassRoom, ClassSum
+from tests.unit.processors.workload.nodes.small_node import Cluster, Stream, pod, seconds
 
 _EVERY, _LASTING = 100, 25
 
@@ -36,3 +36,21 @@ def test_what_has_come_back_is_stored_and_what_was_stored_before_that_loads() ->
     attested = {"a": voting.Remembered(5, item, returned=True), "b": voting.Remembered(6, item)}
     assert voting.load(voting.dump(attested)) == attested
     assert voting.load({"a": [5, item.model_dump()]}) == {"a": voting.Remembered(5, item)}
+
+
+def test_the_first_pods_of_a_new_job_count_with_what_pods_took_that_were_started_before() -> None:
+    """Each run has a name of its own; other classes had room for 60, at least 46, for four seconds."""
+    cluster, rooms = Cluster(), dict[int, ClassRoom]()
+    for second in range(190):
+        run, since = divmod(second, 60)
+        job = [pod(100 * run + 10 + each, f"jobs/run{run}", 0.8) for each in range(2)] if 20 <= since < 50 else []
+        messages: Stream = []
+        for node in range(4):
+            pods = [*(pod(each, "shop/web", 0.05) for each in range(2)), *(job if node < 2 else [])]
+            ages = [600] * 2 + [since - 20] * (len(pods) - 2)
+            messages += next(seconds(f"n{node}", second, second + 1, pods, ages=ages))
+        row = cluster.fold(messages).get("n0")
+        if row is not None and second > 100:
+            rooms[second] = (row.classes or {})["shop/web"]
+    settled = rooms[max(second for second in rooms if second < 170)]
+    assert max(room.lower for second, room in rooms.items() if 142 <= second < 145) <= 1.2 * settled.available

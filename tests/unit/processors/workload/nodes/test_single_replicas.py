@@ -56,3 +56,19 @@ def test_votes_for_classes_of_single_nodes_are_for_the_mean_pod() -> None:
     assert mix(5, 5.0) == {"dns": pytest.approx(0.5 / (0.5 + others))}
     assert mix(2, 5.0) == mix(5, 5.0), "classes that are not listed count, too"
     assert mix(1, 1.4) == {"dns": 1.0}, "one node alone moves nothing"
+
+
+def test_two_nodes_alone_do_not_say_what_pods_of_other_classes_take() -> None:
+    """Each node has one vote; three at least vote for classes that only one of them has evidence of."""
+    web = ClassSum(pods=20, cpu=2, memory=1, nodes=10, votes=8.0)
+
+    def several(voted: float, voting_nodes: int = 10) -> bool:
+        model = Model(
+            scope="global", at_us=0, features=FEATURES, moment=[0.0] * 15, cost=[0.0] * 5, pods=0, nodes=10,
+            voting=voting_nodes, voted=voted, classes={"web": web},
+        )  # fmt: skip
+        return voting.several_others(model)
+
+    assert not several(10.0)
+    assert several(10.5)
+    assert not several(10.5, voting_nodes=2)

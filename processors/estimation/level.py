@@ -103,15 +103,19 @@ def update(
     )
 
 
-def holding(state: State, slow: float, floor: Array | float = _FLOOR) -> Array:
-    """Return how many of these seconds are averaged (nodes, levels): fewer where the level moves steadily.
+def moving(state: State, slow: float, floor: Array | float = _FLOOR) -> tuple[State, Array]:
+    """Return the state, and how many of these seconds are averaged (nodes, levels): fewer where the level moves.
+
+    What was averaged before is no evidence of where such a level is now, so its state has as few seconds.
 
     Of noise as of a first-order autoregression up to 0.9 neighbouring deviations are less alike than those of a level
     that follows a straight line, which differ by hardly more than what noise there is. What moves by next to nothing,
     beside the least noise that is expected (`floor`), does not count.
     """
     correlation = quotient(state.product, state.variance + _NEGLIGIBLE * floor)
-    return slow * np.clip((1 - correlation) / (1 - _MOST_CORRELATED), _LEAST_PART, 1.0)
+    averaged = slow * np.clip((1 - correlation) / (1 - _MOST_CORRELATED), _LEAST_PART, 1.0)
+    seconds = np.where(averaged < slow, np.minimum(state.seconds, averaged), state.seconds)
+    return state._replace(seconds=seconds), averaged
 
 
 def quotient(over: Array, under: Array) -> Array:

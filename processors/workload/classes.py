@@ -225,8 +225,7 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
 def _followed(demand: level.State, cores: Array, usage: Usage, frozen: NDArray[np.bool_]) -> level.State:
     """Follow what the mean pod of each class demands; load that comes or goes within a minute or two is no noise."""
     floor = np.clip((_STEADY * np.nan_to_num(demand.mean)) ** 2, *_FLOORS)
-    slow = level.holding(demand, _SLOW_SECONDS, floor)
-    recent = demand._replace(seconds=np.where(slow < _SLOW_SECONDS, np.minimum(demand.seconds, slow), demand.seconds))
+    recent, slow = level.moving(demand, _SLOW_SECONDS, floor)
     return level.update(recent, cores, usage.span, frozen, slow=slow, bursts=True, floor=floor)
 
 

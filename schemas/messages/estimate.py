@@ -16,6 +16,7 @@ MOSTLY_ASSUMED = 0.7
 # Far beyond what a cluster can add up to; sums of such sums stay finite.
 Sum = Annotated[float, Field(ge=-1e60, le=1e60)]
 Beyond = Annotated[float, Field(ge=0, le=1e60)]
+Pair = Annotated[list[Beyond], Field(min_length=2, max_length=2)]
 
 
 class ClassSum(MessagePart):
@@ -40,20 +41,14 @@ class ClassSum(MessagePart):
     ] = None
     largest: Annotated[float | None, Field(ge=0, le=1, description="largest part of `coming` that one node has")] = None
     above: Annotated[
-        list[Beyond] | None,
+        Pair | None,
         Field(
-            min_length=2,
-            max_length=2,
-            description="of a partition: cores and bytes that the node furthest above the mean adds beyond what counts",
+            description="of a partition: cores and bytes that the node furthest above the mean adds beyond what counts"
         ),
     ] = None
     below: Annotated[
-        list[Beyond] | None,
-        Field(
-            min_length=2,
-            max_length=2,
-            description="of a partition: cores and bytes that the node furthest below the mean lacks of what counts",
-        ),
+        Pair | None,
+        Field(description="of a partition: cores and bytes that the node furthest below the mean lacks of what counts"),
     ] = None
 
 

@@ -24,8 +24,7 @@ def follow(
     state = state or level.init(nodes, 1)
     for row in values:
         hold = np.zeros((nodes, 1), dtype=np.bool_)
-        averaged = level.holding(state, slow) if trends else np.full((nodes, 1), slow)
-        state = state._replace(seconds=np.where(averaged < slow, np.minimum(state.seconds, averaged), state.seconds))
+        state, averaged = level.moving(state, slow) if trends else (state, np.full((nodes, 1), slow))
         state = level.update(state, row[:, None], np.ones(nodes), hold, slow=averaged, bursts=bursts)
     return state
 

@@ -118,7 +118,7 @@ _REASONS: tuple[_Reason, ...] = (
     ),
     _Reason(
         _is("spazio", "T2"),
-        "The default form admits one pod a node until it has measured one, which takes about six seconds of the "
+        "The default form admits one pod a node until it has measured one, which takes about four seconds of the "
         "first pods, and then fills a node by its lower bound only; the published one had no such bound.",
     ),
     _Reason(

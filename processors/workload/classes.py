@@ -28,6 +28,7 @@ from processors.estimation import level
 from processors.estimation.level import quotient
 from processors.workload import brief, kind, mix
 from processors.workload.capacity import bursts, disk
+from processors.workload.pods import never_sleeping
 from processors.workload.usage import CPU, MEMORY, Usage, beyond, over_slots, settled, without_cpu
 
 Array = NDArray[np.float64]
@@ -199,7 +200,7 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
     here, mean = usage.counted[..., MEMORY] > 0, quotient(usage.used[..., MEMORY], usage.counted[..., MEMORY])
     most = np.where(here, np.maximum(mean, mean + (state.most - mean) * fade), state.most)
     steady = quotient(np.minimum(state.most, most), most) ** _GROWTH
-    seconds = np.where(begun, 0.0, state.demand.seconds * fade)
+    seconds = np.where(begun & ~_going_on(state, demand), 0.0, state.demand.seconds * fade)
     faded = state.demand._replace(seconds=seconds, age=state.demand.age * fade)
     after = state._replace(
         pods=usage.pods,
@@ -257,6 +258,12 @@ def _begun(state: State, usage: Usage) -> NDArray[np.bool_]:
     What pods took while they started, where nothing else was known, does not count beside what they take then.
     """
     return (state.demand.age <= _BEGUN_SECONDS) & (usage.counted[..., CPU] > usage.starting[..., 0])
+
+
+def _going_on(state: State, demand: Array) -> NDArray[np.bool_]:
+    """Return of which classes (nodes, slots) the pods have as many threads that never sleep as while they started."""
+    before = state.demand.mean
+    return np.asarray(never_sleeping(before) & never_sleeping(demand) & (np.round(before) == np.round(demand)))
 
 
 def _surroundings(

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schemas.messages.estimate import Availability
+from schemas.messages.estimate import MOSTLY_ASSUMED, Availability
 from tests.unit.processors.workload.nodes.small_node import GIB, Cluster, Stream, by_cores, pod, seconds
 
 BEGIN = 60
@@ -82,3 +82,31 @@ def test_what_one_node_alone_says_of_a_class_takes_no_room_of_those_that_start_i
         seen += [row for name, row in cluster.fold(batch).items() if name == "empty"]
     assert all((row.classes or {})["shop/web"].lower > 40 for row in seen[BEGIN + 9 :])
     assert all(row.lower > 25 for row in seen[BEGIN + 11 :])
+
+
+def assumed_of_first(cores: Callable[[int], float]) -> list[float]:
+    """Return the share of the cost that is assumed, second by second, of a class of which one pod starts somewhere."""
+    cluster, shares = Cluster(), list[float]()
+    for second in range(BEGIN + 12):
+        age = second - BEGIN
+        first = [pod(0, "lab/job", cores(age))] if age >= 0 else []
+        seen = cluster.fold(next(seconds("empty", second, second + 1, first, ages=[age] * len(first))))
+        if "lab/job" in (row := seen["empty"].classes or {}):
+            shares.append(row["lab/job"].prior)
+    return shares
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_threads_that_go_on_as_they_started_are_evidence_from_their_first_whole_second_on(threads: int) -> None:
+    shares = assumed_of_first(lambda _: float(threads))
+    assert min(shares[:3]) > MOSTLY_ASSUMED
+    assert shares[5] < MOSTLY_ASSUMED
+
+
+@pytest.mark.parametrize(
+    "cores",
+    [lambda age: 0.0 if age < 9 else 1.0, lambda age: 2.0 if age < 4 else 1.0, lambda _: 0.3],
+    ids=["idle at first", "two threads while they start", "a service"],
+)
+def test_what_may_be_their_start_alone_is_no_evidence(cores: Callable[[int], float]) -> None:
+    assert assumed_of_first(cores)[5] > MOSTLY_ASSUMED

@@ -13,6 +13,8 @@ from schemas.sections.estimation import Estimate
 Array = NDArray[np.float64]
 
 EVIDENT_PODS = 0.5  # less evidence than half a pod is no evidence of what a pod costs
+REMEMBERED_US = 25 * 3600 * 1_000_000  # a job that runs once a day, and later than the day before
+FADING_US = 600 * 1_000_000  # half-life
 
 _SMALL_COST = 1e-3
 _MOST_ENERGY, _SOME_PODS = 4.0, 10.0  # of a node's moment: in means of all nodes, or of so many reference pods

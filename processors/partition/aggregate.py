@@ -20,7 +20,7 @@ from processors.estimation.variant import Variant
 from processors.model import fair_share, keyed_sum
 from processors.partition import plan
 from processors.reject import federated
-from processors.workload import totals
+from processors.workload.cluster import totals
 from schemas import codec
 from schemas.messages.estimate import MAXIMUM_CLASSES, ClassSum, Model
 from schemas.messages.prediction import Subspace
@@ -177,6 +177,7 @@ def merge(
         voting=_total([model.voting for model in live]),
         voted=_total([model.voted for model in live]),
         voiced=_total([model.voiced for model in live]),
+        others=_total([model.others for model in live]),
         ratios=ratios,
     )
 
@@ -261,6 +262,7 @@ def model_of(second: int, partition: int, variant: Variant, sums: Sums) -> Model
         voting=(sums.classes and sums.classes.voting) or None,
         voted=(sums.classes and sums.classes.voted) or None,
         voiced=(sums.classes and sums.classes.voiced) or None,
+        others=(sums.classes and sums.classes.others) or None,
         above=sums.above.tolist() if sums.above.any() else None,
         below=sums.below.tolist() if sums.below.any() else None,
         ratios=None if variant.absolute else True,

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from processors.rows import table
-from processors.workload import voting
 from processors.workload.capacity.class_capacity import Room
 from processors.workload.capacity.nodes import Cluster
 from processors.workload.classes import EMPTY
+from processors.workload.cluster import voting
 from processors.workload.pod_class import UNNAMED
 from schemas.messages.estimate import MAXIMUM_CLASSES, MOSTLY_ASSUMED
 from schemas.sections.estimation import Estimate

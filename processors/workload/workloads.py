@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 
 from processors.rows import table
 from processors.rows.name_index import NameIndex
-from processors.workload import classes, cost, kind, mix, reported, totals, usage, voting
+from processors.workload import classes, cost, mix, reported, usage
 from processors.workload.capacity import class_capacity
 from processors.workload.capacity.class_capacity import Room
-from processors.workload.capacity.expected import Next
-from processors.workload.capacity.nodes import Cluster, Nodes
+from processors.workload.capacity.nodes import Nodes
 from processors.workload.classes import EMPTY
+from processors.workload.cluster import totals, voting
+from processors.workload.cluster.view import ClusterView
 from processors.workload.cost import Cost
 from processors.workload.pod_class import UNNAMED, Tally
 from processors.workload.pods import pods_of
@@ -33,7 +34,6 @@ Rows = NDArray[np.intp]
 
 _STRANGE, _NEW_SECONDS = 4.0, 3.0
 _STILL = 0.5  # starts of about an hour, faded: nothing was started for 40 minutes
-_UNKNOWN = Cluster(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0), np.zeros(0), np.zeros((0, 2)), np.zeros(0))
 
 
 class Workloads:
@@ -41,16 +41,13 @@ class Workloads:
 
     def __init__(self, settings: Settings) -> None:
         self._settings, self._estimate = settings, settings.estimate
-        self._index, self._cluster = NameIndex(), _UNKNOWN
+        self._index = NameIndex()
+        self._cluster = ClusterView(self._index)
         self._slots: dict[str, dict[str, int]] = {}
         self._unplaced: dict[str, list[str]] = {}  # classes of each node's last block that have no slot
         self._columns = settings.estimate.classes + 1
         self._state = classes.init(0, self._columns)
         self._reported = reported.init(0, self._columns)
-        self._attested: voting.Attested = {}
-        self._priors = np.full((1, 2), np.nan)
-        self._mix, self._starting = dict[str, float](), dict[str, float]()  # of the cluster; by fewer of its nodes
-        self._mix_cost, self._several = (np.full(2, np.nan), 1.0), False
 
     def extend(self, nodes: int) -> None:
         """Make room for so many more nodes."""
@@ -68,14 +65,9 @@ class Workloads:
         """Take over what the cluster knows."""
         if not self._estimate.classes:
             return
-        sums = model.classes
-        self._mix, self._starting = voting.mix_of(model), voting.mix_of(model, voting.FEW_VOICES)
-        before = {int(label): column for column, label in enumerate(self._cluster.label)}
-        self._attested = voting.remember(self._attested, model)
-        self._cluster = voting.cluster_of(sums or {}, self._attested, self._index.number)
-        self._mix_cost, self._several = voting.cost_of_mix(self._mix, sums or {}), voting.several_others(model)
-        self._priors = np.full((1, 2), np.nan)
-        labels = self._cluster.label.tolist()
+        before = {int(label): column for column, label in enumerate(self._cluster.classes.label)}
+        self._cluster.adopt(model)
+        labels = self._cluster.classes.label.tolist()
         if list(before) != labels:
             self._reported = reported.adopt(self._reported, self._columns, before, labels)
 
@@ -106,8 +98,7 @@ class Workloads:
         # No class takes more than the node has, whatever somebody says.
         size = np.stack((nodes.cores, nodes.amount[:, 1]), axis=1)[:, None, :]
         block = block._replace(used=np.minimum(block.used, size), between=np.minimum(block.between, size**2))
-        soaking = self._cluster.label[self._cluster.soaking > kind.SOAKING]
-        before = classes.adopt_soaking(table.take(self._state, rows), soaking)
+        before = classes.adopt_soaking(table.take(self._state, rows), self._cluster.soaking)
         hold = nodes.churn & self._estimate.hold_in_churn
         memory = self._estimate.memory_seconds
         table.put(self._state, rows, classes.update(before, block, nodes.full, hold, memory=memory))
@@ -142,8 +133,7 @@ class Workloads:
     def _clear(self, row: int, slot: int, name: str) -> None:
         """Give a slot to a class of which the node knows nothing yet."""
         number = self._index.number(name)
-        elsewhere = self._cluster.soaking[self._cluster.label == number]
-        classes.clear(self._state, row, slot, number, float(elsewhere[0]) if elsewhere.size else 0.0)
+        classes.clear(self._state, row, slot, number, self._cluster.share_soaking(number))
         reported.clear(self._reported, row, slot)
 
     def _given_up(self, row: int, slots: Mapping[str, int], pods: Mapping[str, int], more_than: int) -> str | None:
@@ -156,28 +146,16 @@ class Workloads:
 
     def any_known(self, rows: Rows) -> bool:
         """Tell whether any of these nodes, or the cluster, knows a class."""
-        return bool(len(self._cluster.label)) or bool(np.any(self._state.label[rows] >= 0))
+        return bool(len(self._cluster.classes.label)) or bool(np.any(self._state.label[rows] >= 0))
 
     def room(self, rows: Rows, nodes: Nodes) -> Room:
         """Return the room of every class that these nodes or the cluster know."""
         state = table.take(self._state, rows)
         new, deviation = state.demand.age[..., None] < _NEW_SECONDS, self._estimate.prior_deviation
         taken = self._cost(state, np.where(new, nodes.newcomer[:, None], nodes.reference[:, None]))
-        seen, taken = cost.beginning(state, taken, self._witnessed(state.label), deviation=deviation)
-        return class_capacity.update(seen, taken, self._cluster, nodes, self._coming(state), settings=self._settings)
-
-    def _coming(self, state: classes.State) -> Next:
-        """Return what comes next by the starts of the cluster, not of the partition, once there are any."""
-        likely = self._likely(state, self._mix)
-        by_few = likely if self._starting == self._mix else self._likely(state, self._starting)
-        returned = dict.fromkeys((name for name, each in self._attested.items() if each.returned), 1.0)
-        back = voting.by_label(returned, self._index.find, len(self._index))[state.label] > 0
-        again = voting.returning(state.starts, state.pods, back & (state.pods == 0), by_few)
-        return Next(likely, again if again is not None or by_few is likely else by_few)
-
-    def _likely(self, state: classes.State, mixed: Mapping[str, float]) -> Array:
-        expected = voting.by_label(mixed, self._index.find, len(self._index))
-        return voting.likely(state.starts, state.pods, expected[state.label], expected[self._cluster.label])
+        seen, taken = cost.beginning(state, taken, self._cluster.witnessed(state.label), deviation=deviation)
+        coming = self._cluster.coming(state)
+        return class_capacity.update(seen, taken, self._cluster.classes, nodes, coming, settings=self._settings)
 
     def moved(self, rows: Rows, room: Room) -> NDArray[np.bool_]:
         """Return of which nodes (nodes,) a class has changed enough to be reported at once."""
@@ -189,7 +167,7 @@ class Workloads:
 
     def listed(self, index: int, room: Room) -> list[tuple[str, int]]:
         """Return names and columns of a node's classes: those with most pods first, here, then in the cluster."""
-        return reported.listed(room.label[index], room.pods[index], self._cluster, self._index.names)
+        return reported.listed(room.label[index], room.pods[index], self._cluster.classes, self._index.names)
 
     def mixes(self, indices: Rows, room: Room) -> list[dict[str, float]]:
         """Return the weights of some nodes' mixes by class, the largest of each; none where no mix counts."""
@@ -201,12 +179,8 @@ class Workloads:
         state, silent_us = self._state, at_us - self._state.at_us
         lately = state.measured.all(axis=1) & (silent_us <= self._estimate.memory_seconds * 1e6)
         # What comes of no class that the mix has is as those that it lacks, if several nodes have any.
-        others = self._mixed(state.label) & self._several
-        return *totals.of_nodes(state, self._cost(state, reference[:, None]), ~others), lately
-
-    def _mixed(self, label: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Tell which classes (...) the cluster's mix has."""
-        return np.asarray(voting.by_label(self._mix, self._index.find, len(self._index))[label] > 0)
+        weight = self._cluster.weight(state.label)
+        return *totals.of_nodes(state, self._cost(state, reference[:, None]), weight), lately
 
     def sums(self, alive: NDArray[np.bool_], reference: Array, at_us: int) -> totals.Sums | None:
         """Add up pods and usage by class over live nodes, each as far as it has evidence of its own; and starts.
@@ -221,8 +195,9 @@ class Workloads:
         if not rows.size:
             return None
         state, label = table.take(self._state, rows), self._state.label[rows]
-        mix_cost = self._mix_cost[0] + self._mix_cost[1] * reference[rows]
-        believed = totals.Believed(self._prior(label), self._by_label(label), mix_cost, self._mixed(label))
+        cluster = self._cluster
+        of_mix = cluster.cost_of_mix(reference[rows])
+        believed = totals.Believed(cluster.cost(label), cluster.fair(label), of_mix, cluster.mixed(label))
         return totals.add_up(state, self._cost(state, reference[rows, None]), believed, self._index.names, at_us)
 
     def outvoted(self, rows: Rows, oversized: Sequence[bool]) -> dict[int, list[str]]:
@@ -232,10 +207,10 @@ class Workloads:
             rows: The nodes.
             oversized: Whether each claims to be larger than it can be.
         """
-        if not (self._cluster.fair > 0).any():
+        if not self._cluster.is_witnessed:
             return reported.claims(oversized, [])
         state = table.take(self._state, rows)
-        far, names = voting.far(state, self._witnessed(state.label)), self._index.names
+        far, names = voting.far(state, self._cluster.witnessed(state.label)), self._index.names
         return reported.claims(
             oversized, ((index, names[int(state.label[index, slot])]) for index, slot in np.argwhere(far).tolist())
         )
@@ -246,8 +221,7 @@ class Workloads:
             "names": self._index.names,
             "slots": self._slots,
             "unplaced": {node: names for node, names in self._unplaced.items() if names},
-            "cluster": self._cluster.label.tolist(),
-            "attested": voting.dump(self._attested),
+            **self._cluster.dump(),
         }
         arrays = table.flatten(table.take(self._state, rows), "classes.")
         return names, arrays | reported.dump(table.take(self._reported, rows))
@@ -259,42 +233,23 @@ class Workloads:
             ValueError: An array is missing or of another shape.
         """
         self._index, self._slots = NameIndex(names["names"]), names["slots"]
-        self._unplaced, self._attested = names.get("unplaced", {}), voting.load(names.get("attested", {}))
-        self._cluster = _UNKNOWN._replace(label=np.array(names["cluster"], dtype=np.int64))
+        self._unplaced, self._cluster = names.get("unplaced", {}), ClusterView(self._index)
+        self._cluster.load(names)
         self._state = table.restore(classes.init(0, self._columns), arrays, "classes.")
         self._reported = reported.load(self._reported, arrays)
 
     def _cost(self, state: classes.State, of_any: Array) -> Cost:
         """Weigh the nodes' own evidence and what is assumed: the cluster's cost of that class, else that of any pod."""
-        of_class = self._prior(state.label)
+        of_class = self._cluster.cost(state.label)
         strange = np.isnan(of_class)
         prior = np.where(strange, of_any, np.maximum(of_class, of_any / 100))
         # What pods of other classes take says next to nothing of this one.
         deviation = self._estimate.prior_deviation * np.where(strange[..., :1], _STRANGE, 1.0)
         return cost.weigh(state, prior, deviation=deviation)
 
-    def _prior(self, label: NDArray[np.int64]) -> Array:
-        """Return the cluster's cost (..., resources) of classes; NaN: it knows none."""
-        if len(self._priors) <= len(self._index):
-            self._priors = np.full((len(self._index) + 1, 2), np.nan)  # the last row is that of EMPTY
-            self._priors[self._cluster.label] = self._cluster.cost
-        return np.asarray(self._priors[label])
-
-    def _witnessed(self, label: NDArray[np.int64]) -> Array:
-        """Return the cluster's cost (..., resources) of classes that three nodes attest; all, if they attest none."""
-        attested = self._by_label(label)[..., None] > 0
-        return np.where(attested | ~(self._cluster.fair > 0).any(), self._prior(label), np.nan)
-
-    def _by_label(self, label: NDArray[np.int64]) -> Array:
-        """Return the mean pods (...) that nodes have evidence of, by class; NaN: too few have any."""
-        fair = np.full(len(self._index) + 1, np.nan)
-        fair[self._cluster.label] = self._cluster.fair
-        return np.asarray(fair[label])
-
     def _tidy(self) -> None:
-        moved = self._index.tidy(np.concatenate((self._state.label.ravel(), self._cluster.label)))
+        moved = self._index.tidy(np.concatenate((self._state.label.ravel(), self._cluster.classes.label)))
         if moved is not None:
             for label in (self._state.label, self._state.starts.latest):
                 label[:] = np.where(label >= 0, moved[label], EMPTY)
-            self._cluster = self._cluster._replace(label=moved[self._cluster.label])
-            self._priors = np.full((1, 2), np.nan)
+            self._cluster.renumber(moved)

@@ -138,6 +138,9 @@ class Model(Message):
     voiced: Annotated[
         float | None, Field(ge=0, le=1e12, description="sum of `coming`, also of classes that are not listed")
     ] = None
+    others: Annotated[
+        float | None, Field(ge=0, le=1e12, description="nodes that vote for classes that the mix lacks")
+    ] = None
     above: Annotated[
         list[Beyond] | None,
         Field(

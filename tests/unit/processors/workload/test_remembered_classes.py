@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from processors.partition.partition import Partition
-from processors.workload.voting import Attested, cluster_of, remember
+from processors.workload.cluster.attested import Attested, remember
+from processors.workload.cluster.voting import cluster_of
 from schemas import codec
 from schemas.messages.estimate import MAXIMUM_CLASSES, ClassSum, Model
 from tests.support.processors.mix import configured, rows_of, sampled, share_of

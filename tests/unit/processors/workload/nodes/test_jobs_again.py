@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from processors.workload import voting
+from processors.workload.cluster.attested import Remembered, dump, load
 from schemas.messages.estimate import Availability, ClassRoom, ClassSum
 from tests.unit.processors.workload.nodes.small_node import Cluster, Stream, pod, seconds
 
@@ -33,9 +33,9 @@ def test_between_two_runs_of_a_job_the_bound_allows_for_the_next() -> None:
 
 def test_what_has_come_back_is_stored_and_what_was_stored_before_that_loads() -> None:
     item = ClassSum(pods=3, cpu=1, memory=1)
-    attested = {"a": voting.Remembered(5, item, returned=True), "b": voting.Remembered(6, item)}
-    assert voting.load(voting.dump(attested)) == attested
-    assert voting.load({"a": [5, item.model_dump()]}) == {"a": voting.Remembered(5, item)}
+    attested = {"a": Remembered(5, item, returned=True), "b": Remembered(6, item)}
+    assert load(dump(attested)) == attested
+    assert load({"a": [5, item.model_dump()]}) == {"a": Remembered(5, item)}
 
 
 def test_the_first_pods_of_a_new_job_count_with_what_pods_took_that_were_started_before() -> None:

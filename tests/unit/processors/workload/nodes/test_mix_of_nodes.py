@@ -2,7 +2,7 @@
 
 import pytest
 
-from processors.workload import voting
+from processors.workload.cluster import voting
 from schemas.messages.estimate import ClassSum, Model
 from schemas.settings import load
 

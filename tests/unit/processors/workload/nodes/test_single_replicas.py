@@ -1,11 +1,12 @@
 """Services of one replica each: only their node knows them, and what comes next is still of their size."""
 
+import numpy as np
 import pytest
 
-from processors.workload import voting
+from processors.workload.cluster import voting
 from schemas.messages.estimate import Availability, ClassSum, Model
 from schemas.settings import load
-from tests.unit.processors.workload.nodes.small_node import GIB, Cluster, Stream, pod, seconds
+from tests.unit.processors.workload.nodes.small_node import GIB, Cluster, Stream, by_cores, pod, seconds
 
 FEATURES = list(load({}, environ={}).model.features)
 
@@ -58,17 +59,39 @@ def test_votes_for_classes_of_single_nodes_are_for_the_mean_pod() -> None:
     assert mix(1, 1.4) == {"dns": 1.0}, "one node alone moves nothing"
 
 
-def test_two_nodes_alone_do_not_say_what_pods_of_other_classes_take() -> None:
-    """Each node has one vote; three at least vote for classes that only one of them has evidence of."""
-    web = ClassSum(pods=20, cpu=2, memory=1, nodes=10, votes=8.0)
+@pytest.mark.parametrize(("nodes", "own", "shared"), [(10, 1, 4), (3, 2, 1), (6, 1, 2)])
+def test_what_others_run_beside_small_pods_of_common_classes_is_expected_and_stays(
+    nodes: int, own: int, shared: int
+) -> None:
+    """Votes for classes of single nodes add up to two, and a rounding error less: 28, and the next second 83."""
+    cluster, rows = Cluster(), list[Availability]()
+    for second in range(50):
+        batch: Stream = []
+        for node in range(nodes):
+            services = [pod(each, f"shop/app{node}-{each}", 0.8) for each in range(own)]
+            common = [pod(50 + each, f"kube-system/common{each}", 0.02) for each in range(shared)]
+            batch += next(seconds(f"n{node}", second, second + 1, services + common))
+        batch += next(seconds("empty", second, second + 1, []))
+        rows += [row for name, row in cluster.fold(batch).items() if name == "empty" and second >= 30]
+    mean = (own * 0.8 + shared * 0.02) / (own + shared)
+    holds = float((1 - by_cores(np.array([0.1]))[0]) / by_cores(np.array([mean]))[0])
+    assert max(row.available for row in rows) <= min(row.available for row in rows) + 1
+    assert max(row.lower for row in rows) <= holds
 
-    def several(voted: float, voting_nodes: int = 10) -> bool:
+
+def test_two_nodes_alone_do_not_say_what_pods_of_other_classes_take() -> None:
+    """Three at least vote for classes that the mix lacks; a trace of a vote is none."""
+
+    def weight(*votes: float) -> float:
+        mixed = np.array([[True, False]] * len(votes))
+        others = voting.others(np.array([[1 - vote, vote] for vote in votes]), mixed)
         model = Model(
             scope="global", at_us=0, features=FEATURES, moment=[0.0] * 15, cost=[0.0] * 5, pods=0, nodes=10,
-            voting=voting_nodes, voted=voted, classes={"web": web},
+            voting=10, others=others,
         )  # fmt: skip
-        return voting.several_others(model)
+        return voting.weight_of_mixed(model)
 
-    assert not several(10.0)
-    assert several(10.5)
-    assert not several(10.5, voting_nodes=2)
+    assert weight(1.0, 1.0) == 1
+    assert weight(1.0, 1.0, 0.01, 0.01) > 0.9
+    assert weight(0.3, 0.3, 0.3) == weight(*[0.1] * 10) == 0
+    assert 0 < weight(1.0, 1.0, 0.1) < 1

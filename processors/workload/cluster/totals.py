@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from processors.model import fair_share
-from processors.workload import classes, kind, mix, usage, voting
+from processors.workload import classes, kind, mix, usage
+from processors.workload.cluster import voting
 from processors.workload.cost import Cost
 from schemas.messages.estimate import MAXIMUM_CLASSES, ClassSum
 
@@ -21,7 +22,8 @@ _FIELDS = ("pods", "cpu", "memory", "soaking", "started", "recent", "running", "
 class Sums(NamedTuple):
     """Sums by class; of all starts those that repeat the class before them, and those that could; voting nodes.
 
-    `voted` and `voiced` are sums of `votes` and `coming`, also of those for classes that are not listed.
+    `voted` and `voiced` are sums of `votes` and `coming`, also of those for classes that are not listed; `others` is
+    how many nodes vote for classes that the mix lacks.
     """
 
     classes: dict[str, ClassSum]
@@ -30,6 +32,7 @@ class Sums(NamedTuple):
     voting: int
     voted: float
     voiced: float
+    others: float
 
 
 class Believed(NamedTuple):
@@ -96,20 +99,20 @@ def add_up(state: classes.State, cost: Cost, believed: Believed, names: Sequence
     repeats, transitions = (float(np.add.accumulate(part)[-1]) for part in (starts.repeats, starts.transitions))
     voters = int(np.count_nonzero(np.any(votes > 0, axis=1)))
     voted, voiced = (math.fsum(totals[:, _FIELDS.index(name)].tolist()) for name in ("votes", "coming"))
-    return Sums(by_class, repeats, transitions, voters, voted, voiced)
+    return Sums(by_class, repeats, transitions, voters, voted, voiced, voting.others(votes, believed.mixed))
 
 
-def of_nodes(state: classes.State, cost: Cost, wanted: NDArray[np.bool_]) -> tuple[Array, Array]:
+def of_nodes(state: classes.State, cost: Cost, weight: Array) -> tuple[Array, Array]:
     """Return of how many pods that may come again nodes have evidence, (nodes,), and what they use, (nodes, resources).
 
     Args:
         state: The nodes.
         cost: What pods of their classes take.
-        wanted: (nodes, slots) True: the class counts.
+        weight: (nodes, slots) by which the class counts, 0..1.
     """
     counted, taken = _evidence(state, cost)
-    again = wanted & (state.label >= 0) & (state.starts.started > 0)
-    pods, used = (usage.over_slots(np.where(again[..., None], part, 0.0)) for part in (counted[..., None], taken))
+    again = np.where((state.label >= 0) & (state.starts.started > 0), weight, 0.0)[..., None]
+    pods, used = (usage.over_slots(again * part) for part in (counted[..., None], taken))
     return pods[:, 0], used
 
 

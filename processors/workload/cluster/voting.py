@@ -7,14 +7,10 @@ than the cluster's counts for as much less, so that no single one makes the mean
 by its own share. A class that one node alone has evidence of is in that node's mix alone; for all others its votes are
 for the mean pod of the cluster (ADR 61). With fewer nodes it is impossible to tell which one is wrong, and starts are
 added up.
-
-What pods of a class took is remembered for a day after the last of them, so that a job that comes again need not be
-learned again (ADR 60). As soon as there is evidence of its new pods, nothing else counts.
 """
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,73 +20,19 @@ from processors.model import fair_share
 from processors.model.fair_share import Share
 from processors.workload import classes, mix, usage
 from processors.workload.capacity.nodes import Cluster
+from processors.workload.cluster.attested import Attested
 from schemas.messages.estimate import MAXIMUM_CLASSES, ClassSum, Model
 
 Array = NDArray[np.float64]
 
 SIZE, CLASS = "size", "class"
 
-_MORE = 1.25  # times what others attested: a pod takes more now
 _FAR = 4.0  # times the mean cost of a class: the node is reported, as where it is beyond the wide bound below it
 _EVIDENT_SECONDS = 10.0
 _ATTESTED = 2  # nodes
 _VOICES, FEW_VOICES = 10.0, 3.0  # nodes without which the next pod is not known; for a bound
 _MOST_SCALED, _LITTLE = 2.0, 1e-12
-_REMEMBERED_US = 25 * 3600 * 1_000_000  # a job that runs once a day, and later than the day before
-_FADING_US = 600 * 1_000_000  # half-life
-_REMEMBERED = 16  # classes, since jobs may have a name of their own each time
-
-_ABSENT_US = 30 * 1_000_000  # without evidence: pods of a class that come then have come back
-
-
-class Remembered(NamedTuple):
-    """The cluster's newest evidence of a class: its time, what it is, and whether its pods have come back since."""
-
-    at_us: int
-    item: ClassSum
-    returned: bool = False
-
-
-Attested = dict[str, Remembered]  # by class, in order of time
-
-
-def remember(before: Attested, model: Model) -> Attested:
-    """Return what is remembered of classes after a global model.
-
-    What pods took in their last seconds is often little, as while they drain; so what they took before fades over ten
-    minutes. Fewer than three of several nodes attest nothing, but where they show that a pod takes more, it is
-    forgotten what others attested.
-    """
-    several, now = (model.voting or 0) >= fair_share.LEAST_VOTERS, model.at_us
-    evident = {name: item for name, item in (model.classes or {}).items() if item.pods >= EVIDENT_PODS}
-    newest = {
-        name: _renewed(item, now, before.get(name))
-        for name, item in evident.items()
-        if not several or (item.nodes or 0) >= fair_share.LEAST_VOTERS
-    }
-    gone = [
-        (name, each._replace(at_us=min(each.at_us, now)))
-        for name, each in before.items()
-        if name not in newest and now - each.at_us <= _REMEMBERED_US and not _exceeds(evident.get(name), each.item)
-    ]
-    return dict(gone[-_REMEMBERED:]) | newest
-
-
-def _renewed(item: ClassSum, now: int, before: Remembered | None) -> Remembered:
-    """Return sums of which a pod takes at least what it took before, less what has faded of that."""
-    if before is None:
-        return Remembered(now, item)
-    at_us, earlier, returned = before
-    pods = item.pods / earlier.pods * 2 ** (-max(now - at_us, 0) / _FADING_US)
-    most = {"cpu": max(item.cpu, pods * earlier.cpu), "memory": max(item.memory, pods * earlier.memory)}
-    return Remembered(now, item.model_copy(update=most), returned or now - at_us > _ABSENT_US)
-
-
-def _exceeds(item: ClassSum | None, earlier: ClassSum) -> bool:
-    if item is None:
-        return False
-    most = _MORE * item.pods / earlier.pods
-    return item.cpu > most * earlier.cpu or item.memory > most * earlier.memory
+_WHOLE_VOTE = 0.25  # of a node, from which on it counts as a node that votes
 
 
 def cluster_of(sums: Mapping[str, ClassSum], attested: Attested, number: Callable[[str], int]) -> Cluster:
@@ -181,9 +123,24 @@ def mix_of(model: Model, least: float = _VOICES) -> dict[str, float]:
     return dict(zip(started, likely[0].tolist(), strict=True))
 
 
-def several_others(model: Model) -> bool:
-    """Tell whether three nodes at least vote for classes that no two of them have evidence of; each has one vote."""
-    return (model.voting or 0) >= fair_share.LEAST_VOTERS and _of_others(model) > fair_share.LEAST_VOTERS - 1
+def others(votes: Array, mixed: NDArray[np.bool_]) -> float:
+    """Return how many nodes vote for classes that the cluster's mix lacks; a few votes of one count as a part of it.
+
+    Args:
+        votes: (nodes, slots), at most 1 of each node in all.
+        mixed: (nodes, slots) True: the class is in the mix.
+    """
+    cast = usage.over_slots(np.where(mixed, 0.0, votes)[..., None])[:, 0]
+    return math.fsum(np.minimum(cast / _WHOLE_VOTE, 1.0).tolist())
+
+
+def weight_of_mixed(model: Model) -> float:
+    """Return by how much classes of the mix count (0..1) in what a pod takes that is of no class of the mix.
+
+    Where three nodes start pods of others, it takes what those do. Fewer nodes may be wrong together, so then all
+    classes count.
+    """
+    return float(np.clip(fair_share.LEAST_VOTERS - (model.others or 0.0), 0.0, 1.0))
 
 
 def _of_others(model: Model) -> float:
@@ -278,20 +235,3 @@ def far(state: classes.State, mean: Array) -> NDArray[np.bool_]:
         ratio = classes.slope(state) / mean
         apart = (seconds > _EVIDENT_SECONDS) & ((ratio > _FAR) | (ratio < 1 / fair_share.WIDE))
     return np.asarray(apart.any(axis=-1) & (state.label >= 0) & (state.pods > 0))
-
-
-def dump(attested: Attested) -> dict[str, Any]:
-    """Return what is remembered as JSON types."""
-    return {name: [at_us, item.model_dump(exclude_none=True), came] for name, (at_us, item, came) in attested.items()}
-
-
-def load(stored: Mapping[str, Any]) -> Attested:
-    """Take over what `dump` returned; earlier versions did not store what has come back.
-
-    Raises:
-        ValueError: It is none.
-    """
-    return {
-        name: Remembered(int(at_us), ClassSum.model_validate(item), *map(bool, came))
-        for name, (at_us, item, *came) in stored.items()
-    }

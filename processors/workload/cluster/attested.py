@@ -1,0 +1,82 @@
+"""What pods of a class took is remembered for a day after the last of them (ADR 60).
+
+So a job that comes again need not be learned again. As soon as there is evidence of its new pods, nothing else counts.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from processors.estimation.global_model import EVIDENT_PODS, FADING_US, REMEMBERED_US
+from processors.model import fair_share
+from schemas.messages.estimate import ClassSum, Model
+
+_MORE = 1.25  # times what others attested: a pod takes more now
+_REMEMBERED = 16  # classes, since jobs may have a name of their own each time
+_ABSENT_US = 30 * 1_000_000  # without evidence: pods of a class that come then have come back
+
+
+class Remembered(NamedTuple):
+    """The cluster's newest evidence of a class: its time, what it is, and whether its pods have come back since."""
+
+    at_us: int
+    item: ClassSum
+    returned: bool = False
+
+
+Attested = dict[str, Remembered]  # by class, in order of time
+
+
+def remember(before: Attested, model: Model) -> Attested:
+    """Return what is remembered of classes after a global model.
+
+    What pods took in their last seconds is often little, as while they drain; so what they took before fades over ten
+    minutes. Fewer than three of several nodes attest nothing, but where they show that a pod takes more, it is
+    forgotten what others attested.
+    """
+    several, now = (model.voting or 0) >= fair_share.LEAST_VOTERS, model.at_us
+    evident = {name: item for name, item in (model.classes or {}).items() if item.pods >= EVIDENT_PODS}
+    newest = {
+        name: _renewed(item, now, before.get(name))
+        for name, item in evident.items()
+        if not several or (item.nodes or 0) >= fair_share.LEAST_VOTERS
+    }
+    gone = [
+        (name, each._replace(at_us=min(each.at_us, now)))
+        for name, each in before.items()
+        if name not in newest and now - each.at_us <= REMEMBERED_US and not _exceeds(evident.get(name), each.item)
+    ]
+    return dict(gone[-_REMEMBERED:]) | newest
+
+
+def _renewed(item: ClassSum, now: int, before: Remembered | None) -> Remembered:
+    """Return sums of which a pod takes at least what it took before, less what has faded of that."""
+    if before is None:
+        return Remembered(now, item)
+    at_us, earlier, returned = before
+    pods = item.pods / earlier.pods * 2 ** (-max(now - at_us, 0) / FADING_US)
+    most = {"cpu": max(item.cpu, pods * earlier.cpu), "memory": max(item.memory, pods * earlier.memory)}
+    return Remembered(now, item.model_copy(update=most), returned or now - at_us > _ABSENT_US)
+
+
+def _exceeds(item: ClassSum | None, earlier: ClassSum) -> bool:
+    if item is None:
+        return False
+    most = _MORE * item.pods / earlier.pods
+    return item.cpu > most * earlier.cpu or item.memory > most * earlier.memory
+
+
+def dump(attested: Attested) -> dict[str, Any]:
+    """Return what is remembered as JSON types."""
+    return {name: [at_us, item.model_dump(exclude_none=True), came] for name, (at_us, item, came) in attested.items()}
+
+
+def load(stored: Mapping[str, Any]) -> Attested:
+    """Take over what `dump` returned; earlier versions did not store what has come back.
+
+    Raises:
+        ValueError: It is none.
+    """
+    return {
+        name: Remembered(int(at_us), ClassSum.model_validate(item), *map(bool, came))
+        for name, (at_us, item, *came) in stored.items()
+    }

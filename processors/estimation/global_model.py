@@ -1,7 +1,8 @@
 """The global model as one node sees it, and the cost that is assumed of a pod."""
 
 import math
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,13 +24,62 @@ _MOST_ENERGY, _SOME_PODS = 4.0, 10.0  # of a node's moment: in means of all node
 class GlobalModel(NamedTuple):
     """The global model: mean second moment and mean cost of a pod, both in absolute units; None: not known.
 
-    `fair` is the number of pods that a node has evidence of, in the mean over `nodes`; NaN: too few nodes have any.
+    `fair` is the number of pods that a node has evidence of, in the mean over the `voters` among its `nodes` that have
+    any; NaN: these are too few.
     """
 
     moment: Array | None = None
     cost: Array | None = None
     fair: float = math.nan
     nodes: int = 0
+    voters: int = 0
+
+
+class MeanPod(NamedTuple):
+    """What a pod of the cluster took when nodes last had evidence of it; as in `GlobalModel`."""
+
+    at_us: int
+    cost: Array
+    fair: float
+    voters: int
+
+    def dump(self) -> dict[str, Any]:
+        """Return it as JSON types."""
+        return self._asdict() | {"cost": self.cost.tolist(), "fair": None if math.isnan(self.fair) else self.fair}
+
+    @classmethod
+    def load(cls, stored: Mapping[str, Any]) -> "MeanPod":
+        """Take over what `dump` returned.
+
+        Raises:
+            ValueError: It is none.
+        """
+        fair = math.nan if stored["fair"] is None else float(stored["fair"])
+        return cls(int(stored["at_us"]), np.asarray(stored["cost"], dtype=np.float64), fair, int(stored["voters"]))
+
+
+def remember(before: MeanPod | None, heard: GlobalModel, at_us: int) -> tuple[MeanPod | None, GlobalModel]:
+    """Return what is remembered of the mean pod after a global model, and the model with what it lacks of that.
+
+    Pods of jobs end, and what the next ones take is not learned again each time (ADR 60, for classes). What pods took
+    earlier counts with a half-life of ten minutes, if it was more, since they often take little while they drain. What
+    three nodes had evidence of, one or two of several do not set aside.
+
+    Args:
+        before: What is remembered.
+        heard: The global model of that time.
+        at_us: The time.
+    """
+    if before is not None and at_us - before.at_us > REMEMBERED_US:
+        before = None
+    by_few = heard.voters < fair_share.LEAST_VOTERS <= heard.nodes
+    if heard.cost is not None and not (by_few and before is not None and before.voters >= fair_share.LEAST_VOTERS):
+        part = 0.0 if before is None else 2 ** (-max(at_us - before.at_us, 0) / FADING_US)
+        most = heard.cost if before is None else np.maximum(heard.cost, part * before.cost)
+        return MeanPod(at_us, most, heard.fair, heard.voters), heard
+    if before is None:
+        return None, heard
+    return before, heard._replace(cost=before.cost, fair=before.fair, voters=before.voters)
 
 
 def assumed(sizes: Array, global_model: GlobalModel, resources: list[int], estimate: Estimate) -> Array:

@@ -280,4 +280,5 @@ def global_model_of(model: Model, variant: Variant) -> GlobalModel:
         np.asarray(model.cost) / model.pods if model.pods >= EVIDENT_PODS else None,
         model.pods / voters if voters >= fair_share.LEAST_VOTERS else math.nan,
         model.nodes,
+        voters,
     )

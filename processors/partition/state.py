@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from processors.estimation import chain
 from processors.estimation.chain import Params
-from processors.estimation.global_model import GlobalModel
+from processors.estimation.global_model import GlobalModel, MeanPod, remember
 from processors.estimation.variant import choose
 from processors.model import flat_queue, subspace
 from processors.partition import aggregate, migrate, plan, report
@@ -56,6 +56,7 @@ class PartitionState:
         self.rows = self._empty(0)
         self.watermark = plan.Watermark()
         self.global_model = GlobalModel()
+        self._mean_pod: MeanPod | None = None
         self.withheld = 0
         self.queue: subspace.State | None = None
         if not self.params.variant.absolute:
@@ -112,7 +113,8 @@ class PartitionState:
     def adopt(self, model: Model) -> None:
         """Take over the global model."""
         self._model_message = model
-        self.global_model = aggregate.global_model_of(model, self.params.variant)
+        heard = aggregate.global_model_of(model, self.params.variant)
+        self._mean_pod, self.global_model = remember(self._mean_pod, heard, model.at_us)
         self.workloads.adopt(model)
 
     def snapshot(self) -> bytes:
@@ -132,6 +134,7 @@ class PartitionState:
             "workloads": names,
             "arrived": self._arrived,
             "watermark": list(astuple(self.watermark)),
+            "mean_pod": self._mean_pod and self._mean_pod.dump(),
             "world": self._model_message.model_dump(exclude_none=True) if self._model_message else None,
         }
         return snapshot.pack(header, arrays)
@@ -164,6 +167,8 @@ class PartitionState:
         self.watermark = plan.Watermark.of(header["watermark"])
         allocatable = header["admission"]["allocatable"]
         self.quota.load(header.get("quota"), header["admission"]["known"], allocatable, self.watermark.second)
+        mean_pod = header.get("mean_pod")  # earlier versions remembered none
+        self._mean_pod = None if mean_pod is None else MeanPod.load(mean_pod)
         model = None if header["world"] is None else Model.model_validate(header["world"])
         self.workloads.load(header["workloads"], arrays)
         if model is not None:

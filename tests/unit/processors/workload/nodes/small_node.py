@@ -71,8 +71,17 @@ class Cluster:
     """The nodes of one partition, to which the global model of all of them comes back."""
 
     def __init__(self) -> None:
-        self._partition = Partition(load({"estimate_report_seconds": "0.5"}, environ={}), 0)
+        self._partition = self._new()
         self._whole = Aggregate(1, silent_seconds=10)
+
+    @staticmethod
+    def _new() -> Partition:
+        return Partition(load({"estimate_report_seconds": "0.5"}, environ={}), 0)
+
+    def restart(self) -> None:
+        """Go on from a checkpoint."""
+        body, self._partition = self._partition.snapshot(), self._new()
+        self._partition.restore(body)
 
     def fold(self, messages: Stream) -> dict[str, Availability]:
         """Fold what nodes send; return the last availability of each node that is reported."""

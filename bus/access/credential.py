@@ -116,7 +116,7 @@ def _read(file: Path) -> tuple[str, Any, dict[str, Any]]:
     """Return claims as signed, the key that signs, and claims.
 
     Raises:
-        Unusable: The file cannot be read, anybody can read it, or it holds no credential.
+        Unusable: The file cannot be read, it holds no credential, or anybody can read it.
     """
     import nkeys  # type: ignore[import-untyped] # noqa: PLC0415 # has no type hints; only who has a credential needs it
 
@@ -128,8 +128,6 @@ def _read(file: Path) -> tuple[str, Any, dict[str, Any]]:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "is no text"
         raise Unusable(f"nats credentials: {file} cannot be read: {reason}; {_REMEDY}") from error
-    if mode & _ANYBODY:
-        raise Unusable(f"nats credentials: {file} is open to every user of this machine: chmod 600 {file}")
     try:
         jwt, seed = (
             lines[next(number for number, line in enumerate(lines) if begin in line) + 1].strip() for begin in _BEGINS
@@ -139,4 +137,6 @@ def _read(file: Path) -> tuple[str, Any, dict[str, Any]]:
         key = nkeys.from_seed(bytearray(seed.encode()))
     except (nkeys.NkeysError, RuntimeError, StopIteration, LookupError, ValueError, TypeError) as error:
         raise Unusable(f"nats credentials: {file} holds no NATS credential; {_REMEDY}") from error
+    if mode & _ANYBODY:
+        raise Unusable(f"nats credentials: {file} is open to every user of this machine: chmod 600 {file}")
     return jwt, key, claims

@@ -46,6 +46,7 @@ async def test_a_stranger_and_one_without_a_credential_are_refused_at_once_with_
         (lambda file: file.unlink(), "does not exist"),
         (lambda file: file.chmod(0o644), "chmod 600"),
         (lambda file: file.write_text("nonsense"), "holds no NATS credential"),
+        (lambda file: (file.write_text("nonsense"), file.chmod(0o644)), "holds no NATS credential"),
         (lambda file: file.write_bytes(b"\xff\xfe"), "is no text"),
         (lambda file: file.write_text("\n".join(file.read_text().splitlines()[:4])), "holds no NATS credential"),
         (lambda file: file.write_text(re.sub("(?m)^(SU.{20}).*", r"\1", file.read_text())), "holds no NATS credential"),

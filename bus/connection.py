@@ -11,7 +11,7 @@ exception in one of its callbacks would stop reconnecting, so the callbacks only
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -67,6 +67,13 @@ class Refused(Unacceptable):
     """The server does not accept the user, or the user's files cannot be used."""
 
 
+Note = Callable[[Exception], object]
+
+
+def _forget(_error: Exception) -> None:
+    """Do nothing with an error."""
+
+
 class _Callbacks:
     """Callbacks of a connection, which log and count.
 
@@ -74,10 +81,11 @@ class _Callbacks:
         client: The connection.
         url: Address of the server, without credentials.
         own: Credential of the user, if it has one.
+        note: What to do with each error, as that of an attempt to connect.
     """
 
-    def __init__(self, client: Connection, url: str, own: Credential | None) -> None:
-        self._client, self._url, self._own, self._last_error = client, url, own, ""
+    def __init__(self, client: Connection, url: str, own: Credential | None, note: Note) -> None:
+        self._client, self._url, self._own, self._note, self._last_error = client, url, own, note, ""
         self._cancellations = cancellations()
         self.starting = True
 
@@ -98,6 +106,7 @@ class _Callbacks:
 
     async def failed(self, error: Exception) -> None:
         ERRORS.inc()
+        self._note(error)
         if self.starting and cancellations() > self._cancellations:  # taken for the end of an attempt
             raise asyncio.CancelledError
         if isinstance(error, NoTls) and self.starting:
@@ -117,19 +126,20 @@ class _Callbacks:
         log.log(level, "nats.error_reported", extra={"reason": repr(error), "url": self._url})
 
 
-async def dial(settings: Settings, name: str) -> Connection:
+async def dial(settings: Settings, name: str, note: Note = _forget) -> Connection:
     """Connect, waiting for the server as long as it takes; the waiting is logged once.
 
     Args:
         settings: Server address and timeouts.
         name: Name of this connection in the server's monitoring.
+        note: What to do with each error, as that of an attempt to connect.
 
     Raises:
         ServerTooOld: The server answers, but is older than `MINIMUM_SERVER`.
         Refused: The server does not accept the user, or a file of the connection cannot be used.
     """
     client, own, access = _client(settings)
-    callbacks = _Callbacks(client, settings.nats_shown, own)
+    callbacks = _Callbacks(client, settings.nats_shown, own, note)
     try:
         with cancellable():
             await client.connect(

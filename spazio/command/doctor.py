@@ -5,21 +5,19 @@ Checks change nothing.
 """
 
 import asyncio
-import contextlib
 import json
 import re
-import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from urllib.parse import urlsplit
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from bus import connection, errors, server, stream
+from bus.access import greeting
 from bus.connection import MINIMUM_SERVER
 from bus.folding import worker_pool
 from producers import clock as grid
@@ -33,7 +31,6 @@ from spazio.terminal import clean, contradiction, letters, readiness, retention
 
 _SECONDS = 3.0
 _PROBE_SECONDS = 0.8  # for connecting, for the greeting and for all streams, within the 3 s of all checks
-_LONGEST_GREETING = 1 << 16
 _MARKS = {True: ("ok", "green"), None: ("lacks", "yellow"), False: ("broken", "bold red")}
 
 Checks = Mapping[str, Callable[[], Finding]]
@@ -129,11 +126,11 @@ def nats_server(settings: Settings) -> Finding:
     """Ask the server for its version."""
     cost, remedy = "no telemetry flows", "start one with `spazio up`, or name a running one with --nats"
     try:
-        address, version = _greeting(settings.nats_url)
+        address, version = greeting.read(settings.nats_url, _PROBE_SECONDS)
     except ValueError as error:
         return Finding("nats server", False, str(error), cost, "name another with --nats")
     except OSError as error:
-        address = ":".join(map(str, _host_and_port(settings.nats_url)))
+        address = ":".join(map(str, greeting.place(settings.nats_url)))
         return Finding("nats server", None, f"none answers at {address}: {error.strerror or error}", cost, remedy)
     if _too_old(version):
         wanted = ".".join(map(str, MINIMUM_SERVER))
@@ -147,7 +144,7 @@ def streams(settings: Settings) -> Finding:
     """Look for every stream and bucket on the server."""
     cost, remedy = "nothing is stored", "start `spazio up`, or any service: each creates missing streams"
     try:
-        if _too_old(_greeting(settings.nats_url)[1]):
+        if _too_old(greeting.read(settings.nats_url, _PROBE_SECONDS)[1]):
             return Finding("streams", None, "not checked: the server is too old", cost, "see nats server")
     except (OSError, ValueError):
         return Finding("streams", None, "not checked: there is no server", cost, remedy)
@@ -193,30 +190,6 @@ async def _refused(settings: Settings) -> list[str]:
         f"{part['newest']!r}"
         for name, part in parts
     ]
-
-
-def _greeting(url: str) -> tuple[str, str]:
-    """Return the host and port (without any password) and the version of the NATS server there.
-
-    Raises:
-        OSError: Nothing listens there.
-        ValueError: The listening program is not a NATS server.
-    """
-    name, port = _host_and_port(url)
-    with socket.create_connection((name, port), timeout=_PROBE_SECONDS) as link, link.makefile("rb") as lines:
-        try:
-            verb, _, body = lines.readline(_LONGEST_GREETING).partition(b" ")
-        except TimeoutError:
-            verb = body = b""
-    with contextlib.suppress(ValueError, LookupError, TypeError):
-        if verb == b"INFO":
-            return f"{name}:{port}", str(json.loads(body)["version"])
-    raise ValueError(f"the program at {name}:{port} is not a NATS server")
-
-
-def _host_and_port(url: str) -> tuple[str, int]:
-    parts = urlsplit(url if "://" in url else f"nats://{url}")
-    return parts.hostname or "127.0.0.1", parts.port or 4222
 
 
 def _too_old(version: str) -> bool:

@@ -2,11 +2,14 @@
 
 import asyncio
 import contextlib
+import ssl
 import time
-from collections.abc import AsyncIterator, Callable
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from bus import connection, errors, subscription
+from bus.access import greeting
 from bus.connection import Connection
 from bus.reading.reader import Reader
 from bus.subscription import Subscription
@@ -15,6 +18,7 @@ from schemas.settings import Settings
 from schemas.subject import Names
 
 _PART_SECONDS = 0.3
+_GREETING_SECONDS = 0.8
 _AWAY = "it went away, or did not answer in time: try again"
 
 
@@ -64,6 +68,18 @@ class Nodes:
         return rows
 
 
+def _unanswered(settings: Settings, last: Sequence[Exception]) -> str:
+    """Return why there was no connection in time, by what listens there now, and by the last error."""
+    if fault := greeting.fault(settings.nats_url, _GREETING_SECONDS):
+        return f"no NATS server answers at {settings.nats_shown}: {fault}"
+    remedy = "try again, or raise --nats-connect-timeout-seconds"
+    if any(isinstance(error, ssl.SSLError) for error in last):
+        remedy = "name the authority of its certificate with --nats-ca"
+    reason = "".join(f", {error}" for error in last if str(error))
+    within = f"within {settings.nats.connect_timeout_seconds:g} s"
+    return f"the NATS server {settings.nats_shown} accepts no connection {within}{reason}: {remedy}"
+
+
 @asynccontextmanager
 async def dial(settings: Settings) -> AsyncIterator[Connection]:
     """Connect for the length of a block.
@@ -71,11 +87,12 @@ async def dial(settings: Settings) -> AsyncIterator[Connection]:
     Raises:
         Unreachable: No server answers, it does not accept this user, or a request of the block failed.
     """
+    errors_of_attempts: deque[Exception] = deque(maxlen=1)
     try:
         async with asyncio.timeout(settings.nats.connect_timeout_seconds):
-            client = await connection.dial(settings, "spazio-live")
+            client = await connection.dial(settings, "spazio-live", errors_of_attempts.append)
     except TimeoutError:
-        raise Unreachable(f"no NATS server answers at {settings.nats_shown}: start one with `spazio up`") from None
+        raise Unreachable(await asyncio.to_thread(_unanswered, settings, list(errors_of_attempts))) from None
     except connection.Unacceptable as error:
         raise Unreachable(str(error)) from error
     try:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import sys
 
 import pytest
@@ -34,6 +35,15 @@ async def test_a_server_without_the_bucket_of_the_cache_is_reported_to_lack_it(
     await client.jetstream().delete_stream(f"KV_{Names().availability_bucket}")
     with pytest.raises(latest.Unreachable, match=r"has no bucket SPAZIO_AVAILABILITY: start the cache sink$"):
         async with latest.follow(settings):
+            pass
+
+
+async def test_a_server_that_hangs_is_not_reported_to_be_absent(settings: Settings, nats_server: NatsServer) -> None:
+    brief = settings.nats.model_copy(update={"connect_timeout_seconds": 0.5})
+    assert nats_server.process is not None
+    nats_server.process.send_signal(signal.SIGSTOP)
+    with pytest.raises(latest.Unreachable, match=r"accepts connections and is silent: it hangs"):
+        async with latest.dial(settings.model_copy(update={"nats": brief})):
             pass
 
 

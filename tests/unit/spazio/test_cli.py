@@ -50,7 +50,8 @@ def test_without_a_server_a_command_says_so_in_one_sentence_and_ends(command: tu
     )
     assert (answer.returncode, answer.stdout) == (1, "")
     connecting = f"spazio: connecting to {url}\n" if command == ("load",) else ""
-    assert answer.stderr == f"{connecting}spazio: no NATS server answers at {url}: start one with `spazio up`\n"
+    sentence = f"spazio: no NATS server answers at {url}: Connection refused: start one with `spazio up`\n"
+    assert answer.stderr == f"{connecting}{sentence}"
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from bus import connection
+from spazio.terminal import latest
 from tests.support.server.secured import Secured
 
 CERTIFICATES = Path(__file__).parents[4] / "deploy" / "certificates.sh"
@@ -57,6 +58,14 @@ async def test_a_service_comes_back_as_often_as_its_server_with_tls_is_killed(
             running.kill()
             await asyncio.to_thread(running.start)
             assert await comes_back(client)
+
+
+@pytest.mark.slow
+async def test_a_command_names_what_it_needs_to_trust_a_server(running: Secured) -> None:
+    settings = running.settings("cache", nats_connect_timeout_seconds="0.5")
+    with pytest.raises(latest.Unreachable, match=r"accepts no connection within 0.5 s, .*certificate.*with --nats-ca$"):
+        async with latest.dial(settings):
+            pass
 
 
 def breaking_off(port: int) -> asyncio.Task[None]:

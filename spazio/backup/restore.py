@@ -56,7 +56,10 @@ def run(settings: Settings, source: Path, *, force: bool) -> int:
             asyncio.run(
                 _to_server(settings, backup, force) if settings.nats.url else _to_folder(settings, backup, force)
             )
-    except (Refused, Damaged, SettingsError, Unusable, latest.Unreachable, errors.BusError, TimeoutError) as error:
+    except latest.Unreachable as error:
+        clean.complain(error)
+        return error.status
+    except (Refused, Damaged, SettingsError, Unusable, errors.BusError, TimeoutError) as error:
         clean.complain(str(error) or "the server does not answer")
         return 1
     except OSError as error:

@@ -50,7 +50,10 @@ def run(settings: Settings, target: Path) -> int:
     try:
         path = _file(target)
         asyncio.run(_save(settings, path))
-    except (Refused, *_REASONS, latest.Unreachable, errors.BusError, TimeoutError) as error:
+    except latest.Unreachable as error:
+        clean.complain(f"{error}; nothing was written")
+        return error.status
+    except (Refused, *_REASONS, errors.BusError, TimeoutError) as error:
         clean.complain(f"{str(error) or 'the server does not answer'}; nothing was written")
         return 1
     except OSError as error:

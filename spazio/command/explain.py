@@ -44,7 +44,7 @@ def run(settings: Settings, path: Path, *, json_output: bool) -> int:
         verdicts, others = asyncio.run(_asked(settings, [each.pod for each in pods]))
     except latest.Unreachable as error:
         clean.complain(error)
-        return 1
+        return error.status
     except (ValueError, OSError) as error:
         clean.complain(error)
         return 2

@@ -58,7 +58,10 @@ def take(settings: Settings, folder: Path, form: Form = "koordinator") -> int:
 async def _reported(work: Awaitable[str]) -> int:
     try:
         print(await work)
-    except (Refused, latest.Unreachable, errors.BusError, OSError, TimeoutError, ValueError) as error:
+    except latest.Unreachable as error:
+        clean.complain(error)
+        return error.status
+    except (Refused, errors.BusError, OSError, TimeoutError, ValueError) as error:
         clean.complain(error)
         return 1
     return 0

@@ -62,7 +62,7 @@ def run(settings: Settings, *, json_output: bool) -> int:
         asyncio.run(_reach(settings))
     except latest.Unreachable as error:
         clean.complain(error)
-        return 1
+        return error.status
     if not settings.simulated.nodes:
         settings = _changed(settings, nodes=_DEFAULT_NODES)
     if settings.http.port == Http().port:  # a pipeline on this machine may use the default port

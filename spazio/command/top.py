@@ -31,7 +31,7 @@ def run(settings: Settings, *, once: bool, json_output: bool, classes: bool = Fa
         return asyncio.run(_once(settings, json_output, classes) if once else _follow(settings))
     except latest.Unreachable as error:
         clean.complain(error)
-        return 1
+        return error.status
     except KeyboardInterrupt:
         return INTERRUPTED if once else 0
 

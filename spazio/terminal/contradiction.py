@@ -2,7 +2,7 @@
 
 import asyncio
 
-from bus import connection, errors
+from bus import errors
 from schemas.messages.estimate import Availability
 from schemas.settings import Settings
 from spazio.service.host import Finding, unconnected
@@ -19,7 +19,7 @@ def check(settings: Settings, seconds: float) -> Finding:
         rows = asyncio.run(_rows(settings, seconds))
     except (latest.Unreachable, errors.BusError, TimeoutError, OSError) as error:
         cost = "nodes are not compared"
-        if isinstance(error.__cause__, connection.Unacceptable):
+        if isinstance(error, latest.Unacceptable):
             return unconnected(_NAME, cost)
         return Finding(_NAME, None, "not checked: there is no pipeline", cost, "start `spazio up`")
     shared = [row.node for row in rows if row.blocks is not None and row.blocks.shared]

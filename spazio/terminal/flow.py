@@ -199,4 +199,4 @@ def run(settings: Settings, *, json_output: bool) -> int:
         return asyncio.run(show(settings, json_output=json_output))
     except latest.Unreachable as error:
         clean.complain(error)
-        return 1
+        return error.status

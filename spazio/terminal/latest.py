@@ -23,7 +23,19 @@ _AWAY = "it went away, or did not answer in time: try again"
 
 
 class Unreachable(RuntimeError):
-    """No pipeline answers."""
+    """No pipeline answers.
+
+    Attributes:
+        status: Exit status of a command that ends for this reason.
+    """
+
+    status = 1
+
+
+class Unacceptable(Unreachable):
+    """There can be no connection: a file of it, or the user, or the server, is not the right one."""
+
+    status = 2
 
 
 class Nodes:
@@ -85,7 +97,8 @@ async def dial(settings: Settings) -> AsyncIterator[Connection]:
     """Connect for the length of a block.
 
     Raises:
-        Unreachable: No server answers, it does not accept this user, or a request of the block failed.
+        Unreachable: No server answers, or a request of the block failed.
+        Unacceptable: The server does not accept this user, or a file of the connection cannot be used.
     """
     errors_of_attempts: deque[Exception] = deque(maxlen=1)
     try:
@@ -94,7 +107,7 @@ async def dial(settings: Settings) -> AsyncIterator[Connection]:
     except TimeoutError:
         raise Unreachable(await asyncio.to_thread(_unanswered, settings, list(errors_of_attempts))) from None
     except connection.Unacceptable as error:
-        raise Unreachable(str(error)) from error
+        raise Unacceptable(str(error)) from error
     try:
         yield client
     except errors.REQUEST_FAILED as error:

@@ -107,6 +107,31 @@ def test_a_file_that_is_not_there_is_named_first(
     assert refused(monkeypatch, capsys, "explain", str(path)) == f"spazio: {path}: No such file or directory\n"
 
 
+_POD = "kind: Pod\nspec: {containers: [{name: a, image: a}]}\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("top", "--once"),
+        ("top", "--once", "--partitions"),
+        ("doctor", "--flow"),
+        ("load",),
+        ("explain", "pod.yaml"),
+        ("histograms", "export", "histograms"),
+        ("backup", "backup.tar"),
+    ],
+    ids="-".join,
+)
+def test_a_credential_that_cannot_be_used_is_a_wrong_option_of_every_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("pod.yaml").write_text(_POD)
+    error = refused(monkeypatch, capsys, *command, "--nats-credentials", "none.creds", "--data-dir", "data")
+    assert "none.creds does not exist; name a file of `spazio credentials`" in error
+
+
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_standard_output_that_is_full_is_said_in_one_sentence(unbuffered: str) -> None:
     with Path("/dev/full").open("w") as full:

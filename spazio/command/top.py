@@ -73,6 +73,8 @@ async def _print(nodes: latest.Nodes, console: Console) -> None:
     now = asyncio.get_running_loop().time
     rows = await nodes.read_all(_ONCE_SECONDS) or await nodes.read(_FIRST_SECONDS)
     while True:
+        if (silent := nodes.silent_seconds) is not None:
+            console.print(view.disconnected(silent))
         console.print(table.page(rows, time.time(), console.width))
         due = now() + partitions.PRINTED_SECONDS
         while now() < due:

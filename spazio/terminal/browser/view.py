@@ -151,8 +151,7 @@ class View:
     def _footer(self, silent_seconds: float | None) -> Text:
         line = Text(no_wrap=True, overflow="ellipsis")
         if silent_seconds is not None:
-            line.append(f" disconnected for {silent_seconds:.0f} s ", "bold white on red")
-            line.append(" ")
+            line.append(disconnected(silent_seconds)).append(" ")
         if self.typing:
             line.append(f"filter: {clean.text(self.wanted)}_  enter keeps it, esc drops it", "bold")
             return line
@@ -160,6 +159,11 @@ class View:
         line.append(f"by {self.order}{filtered}  ", "bold")
         line.append(HELP, "dim")
         return line
+
+
+def disconnected(silent_seconds: float) -> Text:
+    """Return what is shown beside rows that are no longer updated."""
+    return Text(f" disconnected for {silent_seconds:.0f} s ", "bold white on red")
 
 
 def _text(row: Availability) -> str:

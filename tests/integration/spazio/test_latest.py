@@ -83,3 +83,25 @@ async def test_a_table_goes_into_a_pipe_at_every_interval_in_any_encoding(
     finally:
         top.terminate()
         await top.wait()
+
+
+@pytest.mark.slow
+async def test_a_table_in_a_pipe_says_that_its_server_has_gone(
+    client: Client, settings: Settings, nats_server: NatsServer
+) -> None:
+    await cache(client, rows(3))
+    environ = {**os.environ, **all_settings.environment(settings)}
+    command = (sys.executable, "-m", "spazio", "top")
+    top = await asyncio.create_subprocess_exec(*command, env=environ, stdout=asyncio.subprocess.PIPE)
+    try:
+        assert top.stdout is not None
+        async with asyncio.timeout(60):
+            connected = await top.stdout.readuntil(b"spazio: 3 of 3 nodes")
+            nats_server.kill()
+            await top.stdout.readuntil(b"disconnected for ")
+            below = await top.stdout.readuntil(b"spazio: 3 of 3 nodes")
+        assert b"disconnected" not in connected
+        assert b" s \n" in below
+    finally:
+        top.terminate()
+        await top.wait()

@@ -43,12 +43,21 @@ def top(
     from spazio.command import top as command
     from spazio.service import addresses
 
-    if (json_output and not once) or (classes and (partitions or not json_output)):
-        sys.stderr.write("spazio: --json goes with --once, and --classes with both and without --partitions\n")
+    if fault := _clash(once=once, json_output=json_output, classes=classes, partitions=partitions):
+        sys.stderr.write(f"spazio: {fault}\n")
         return 2
     return command.run(
         addresses.located(settings), once=once, json_output=json_output, classes=classes, parts=partitions
     )
+
+
+def _clash(*, once: bool, json_output: bool, classes: bool, partitions: bool) -> str:
+    """Return which options of `top` do not go together; empty: they do."""
+    if classes and partitions:
+        return "--classes does not go with --partitions"
+    if classes and not json_output:
+        return "--classes needs --json; without it the table has both nodes and classes"
+    return "--json needs --once" if json_output and not once else ""
 
 
 @with_settings("data", "history")

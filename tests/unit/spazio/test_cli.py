@@ -107,6 +107,21 @@ def test_a_file_that_is_not_there_is_named_first(
     assert refused(monkeypatch, capsys, "explain", str(path)) == f"spazio: {path}: No such file or directory\n"
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--once", "--classes"), "--classes needs --json; without it the table has both nodes and classes"),
+        (("--json",), "--json needs --once"),
+        (("--json", "--classes"), "--json needs --once"),
+        (("--once", "--json", "--classes", "--partitions"), "--classes does not go with --partitions"),
+    ],
+)
+def test_of_options_that_do_not_go_together_the_reason_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], expected: str
+) -> None:
+    assert refused(monkeypatch, capsys, "top", *options) == f"spazio: {expected}\n"
+
+
 _POD = "kind: Pod\nspec: {containers: [{name: a, image: a}]}\n"
 
 

@@ -19,6 +19,7 @@ from schemas.sections.generator import Replay
 
 _ROWS = 200_000
 _REASON = 300
+_PARQUET = b"PAR1"  # how such a file begins
 _ENDINGS = (".parquet", ".csv", ".csv.gz")
 # Kinds of messages by their table of the history.
 _MODELS = "models"
@@ -268,8 +269,26 @@ def _is_csv(file: Path) -> bool:
     return file.name.removesuffix(".gz").endswith(".csv")
 
 
+def _check_form(file: Path) -> None:
+    """Check that a file is CSV by its name, or Parquet by how it begins.
+
+    Raises:
+        Unmapped: It is neither, or cannot be read.
+    """
+    try:
+        with file.open("rb") as content:
+            begins = content.read(len(_PARQUET))
+    except OSError as error:
+        raise Unmapped(f"{file}: cannot be read: {error.strerror}") from error
+    if begins != _PARQUET and not _is_csv(file):
+        raise Unmapped(
+            f"{file}: is neither CSV (*.csv, *.csv.gz) nor Parquet; give such a file, or the folder of a history"
+        )
+
+
 def _files(path: Path) -> list[Path]:
     if path.is_file():
+        _check_form(path)
         return [path]
     files = [file for ending in _ENDINGS for file in path.rglob(f"*{ending}") if not file.name.startswith(".")]
     if not files:

@@ -9,13 +9,14 @@ expiry, so it stays empty unless times are shifted.
 """
 
 import asyncio
+import contextlib
 import itertools
 import json
 import shutil
 import signal
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -75,9 +76,8 @@ def run(settings: Settings, paths: Sequence[Path], *, skip_bad: bool, feed_only:
 def _replay(settings: Settings, paths: Sequence[Path], *, skip_bad: bool, feed_only: bool, json_output: bool) -> int:
     """Replay with the settings of a replay, and print the result."""
     folder = settings.data.dir
-    work = folder / "work"
-    copy = work / "history"
-    try:
+    with _emptied(folder) as work:
+        copy = work / "history"
         present = [frozen.made(paths[0], copy)] if len(paths) == 1 else paths
         with recording.opened(present, settings.replay, work) as opened:
             prepared = opened.prepared
@@ -101,11 +101,22 @@ def _replay(settings: Settings, paths: Sequence[Path], *, skip_bad: bool, feed_o
             settings = isolation.few_partitions(settings, opened)
             replay = _Replay(settings, opened, feed_only=feed_only)
             result = asyncio.run(replay.run())
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
     _forget_server(folder)
     print(json.dumps(result) if json_output else replayed.sentence(result), flush=True)
     return 0 if result["whole"] else 128 + replay.ended_by
+
+
+@contextlib.contextmanager
+def _emptied(folder: Path) -> Iterator[Path]:
+    """Yield a folder for what is needed meanwhile; then remove it, and what it was made in, as far as that is empty."""
+    absent, work = [each for each in (folder, *folder.parents) if not each.exists()], folder / "work"
+    try:
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            for each in absent:
+                each.rmdir()
 
 
 def _forget_server(folder: Path) -> None:

@@ -18,6 +18,8 @@ from producers.recorded.prepare import Fault
 from schemas.messages.telemetry import SampleBlock
 from schemas.sections.generator import Replay
 from schemas.subject import is_node_name
+from spazio import cli
+from spazio.service import logs
 from spazio.terminal import replayed
 from tests.support.processors import telemetry
 from tests.support.processors.telemetry import START
@@ -195,6 +197,39 @@ def test_a_file_that_is_not_there_or_lacks_a_column_is_refused_with_a_reason(tmp
     (tmp_path / "a.csv").write_text("host,cpu_util\nn,0.5\n")
     with pytest.raises(Unmapped, match=r"lacks a time \(at_us, time or seconds\), node"):
         read(tmp_path / "a.csv", folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        (
+            "passwd",
+            "root:x:0:0\n",
+            "is neither CSV (*.csv, *.csv.gz) nor Parquet; give such a file, or the folder of a",
+        ),
+        ("a.parquet", "", "is neither CSV"),
+        ("a.csv", "host,load\nn,0.5\n", "lacks a time"),
+    ],
+)
+@pytest.mark.parametrize("kept", ["", "data"])
+def test_a_file_that_is_refused_leaves_no_folder_behind(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    *,
+    name: str,
+    content: str,
+    reason: str,
+    kept: str,
+) -> None:
+    (tmp_path / kept).mkdir(exist_ok=True)
+    (tmp_path / name).write_text(content)
+    before = set(tmp_path.rglob("*"))
+    monkeypatch.setattr(logs, "configure", lambda *_: None)  # it would stay for other tests
+    monkeypatch.setattr("sys.argv", ["spazio", "replay", str(tmp_path / name), "--data-dir", str(tmp_path / "data")])
+    assert cli.main() == 2
+    assert reason in capsys.readouterr().err
+    assert set(tmp_path.rglob("*")) == before
 
 
 def test_factors_are_read_from_the_end_so_that_columns_may_hold_signs() -> None:

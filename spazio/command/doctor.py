@@ -9,7 +9,8 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 
 from rich.console import Console
@@ -49,7 +50,14 @@ def run(settings: Settings, *, json_output: bool, strict: bool = False) -> int:
 def _public(finding: Finding) -> dict[str, str | bool | None]:
     """Return a finding under the names that `--json` promises."""
     detail, remedy = finding.detail, finding.remedy
-    return {"name": finding.name, "ok": finding.ok, "found": detail, "cost": finding.cost, "mend": remedy}
+    return {
+        "name": finding.name,
+        "ok": finding.ok,
+        "found": detail,
+        "cost": finding.cost,
+        "mend": remedy,
+        "checked": finding.checked,
+    }
 
 
 def checks(settings: Settings) -> Checks:
@@ -103,13 +111,28 @@ def examine(wanted: Checks, seconds: float) -> list[Finding]:
 def report(findings: list[Finding]) -> Table:
     """Return the findings as a table for people."""
     table = Table.grid(padding=(0, 2))
-    for finding in findings:
+    for finding in _folded(findings):
         mark, style = _MARKS[finding.ok]
         text = Text(clean.lines(finding.detail))
         if finding.ok is not True:
             text.append(clean.lines(f"\ncost:   {finding.cost}\nremedy: {finding.remedy}"), style="dim")
         table.add_row(Text(mark, style=style), Text(clean.text(finding.name)), text)
     return table
+
+
+def _folded(findings: list[Finding]) -> Iterator[Finding]:
+    """Yield findings; checks that the same thing prevents are one, where the first of them stands."""
+    groups: dict[tuple[str, str], list[Finding]] = {}
+    for finding in findings:
+        if not finding.checked:
+            groups.setdefault((finding.detail, finding.remedy), []).append(finding)
+    for finding in findings:
+        group = [finding] if finding.checked else groups[finding.detail, finding.remedy]
+        if len(group) == 1:
+            yield finding
+        elif group[0] is finding:
+            names = ", ".join(each.name for each in group)
+            yield replace(finding, name="checks", detail=f"{finding.detail}: {names}", cost="unknown what these lack")
 
 
 def nats_program(settings: Settings) -> Finding:
@@ -142,12 +165,12 @@ def nats_server(settings: Settings) -> Finding:
 
 def streams(settings: Settings) -> Finding:
     """Look for every stream and bucket on the server."""
-    cost, remedy = "nothing is stored", "start `spazio up`, or any service: each creates missing streams"
+    cost, unknown = "nothing is stored", "unknown whether there are streams and buckets"
     try:
         if _too_old(greeting.read(settings.nats_url, _PROBE_SECONDS)[1]):
-            return Finding("streams", None, "not checked: the server is too old", cost, "see nats server")
+            return host.unchecked("streams", unknown, "the server is too old")
     except (OSError, ValueError):
-        return Finding("streams", None, "not checked: there is no server", cost, remedy)
+        return host.unchecked("streams", unknown)
     try:
         missing = asyncio.run(_missing(settings))
     except connection.Unacceptable as error:
@@ -156,6 +179,7 @@ def streams(settings: Settings) -> Finding:
         remedy = "start it with JetStream (-js), and let this user publish to $JS.API.>"
         return Finding("streams", False, f"the server does not answer: {str(error) or repr(error)}", cost, remedy)
     if missing:
+        remedy = "start `spazio up`, or any service: each creates missing streams"
         return Finding("streams", None, f"no {', '.join(missing)}", cost, remedy)
     return Finding("streams", True, "all streams and buckets exist")
 
@@ -167,14 +191,15 @@ async def _missing(settings: Settings) -> list[str]:
 
 def names(settings: Settings) -> Finding:
     """Ask the processors for nodes that they refuse, because there are more names than may have state."""
-    cost, remedy = "the refused nodes are not estimated", "stop who invents names, or raise process nodes_max"
+    unknown = "unknown whether processors refuse nodes"
     try:
         refused = asyncio.run(_refused(settings))
     except connection.Unacceptable:
-        return host.unconnected("names", cost)
+        return host.unconnected("names", unknown)
     except (errors.BusError, TimeoutError, OSError, ValueError, LookupError):
-        return Finding("names", None, "not checked: there is no server", cost, "start one with `spazio up`")
+        return host.unchecked("names", unknown)
     if refused:
+        cost, remedy = "the refused nodes are not estimated", "stop who invents names, or raise process nodes_max"
         return Finding("names", False, "; ".join(refused), cost, remedy)
     return Finding("names", True, "no processor refuses a node")
 

@@ -33,18 +33,33 @@ _PACKAGES = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Result of one check; `ok` is None for something optional that is missing."""
+    """Result of one check.
+
+    Attributes:
+        name: Name of the check.
+        ok: None for something optional that is missing, and for what could not be checked.
+        detail: What it has seen.
+        cost: What that costs; of what could not be checked, what is unknown.
+        remedy: What to do.
+        checked: False: something that the check needs does not answer.
+    """
 
     name: str
     ok: bool | None
     detail: str
     cost: str = ""
     remedy: str = ""
+    checked: bool = True
 
 
-def unconnected(name: str, cost: str) -> Finding:
+def unchecked(name: str, unknown: str, reason: str = "no server answers", remedy: str = "see nats server") -> Finding:
+    """Return the result of a check that needs what does not answer; `unknown` is what that leaves open."""
+    return Finding(name, None, f"not checked: {reason}", unknown, remedy, checked=False)
+
+
+def unconnected(name: str, unknown: str) -> Finding:
     """Return the result of a check whose server does not accept the connection; the check of its streams says why."""
-    return Finding(name, None, "not checked: the connection is refused", cost, "see streams")
+    return unchecked(name, unknown, "the connection is refused", "see streams")
 
 
 def machine(sample: Sample) -> Finding:

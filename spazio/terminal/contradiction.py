@@ -5,7 +5,7 @@ import asyncio
 from bus import errors
 from schemas.messages.estimate import Availability
 from schemas.settings import Settings
-from spazio.service.host import Finding, unconnected
+from spazio.service.host import Finding, unchecked, unconnected
 from spazio.terminal import latest
 
 _NAME = "nodes"
@@ -18,10 +18,12 @@ def check(settings: Settings, seconds: float) -> Finding:
     try:
         rows = asyncio.run(_rows(settings, seconds))
     except (latest.Unreachable, errors.BusError, TimeoutError, OSError) as error:
-        cost = "nodes are not compared"
+        unknown = "unknown whether nodes contradict each other"
         if isinstance(error, latest.Unacceptable):
-            return unconnected(_NAME, cost)
-        return Finding(_NAME, None, "not checked: there is no pipeline", cost, "start `spazio up`")
+            return unconnected(_NAME, unknown)
+        if isinstance(error, latest.Unreachable):
+            return unchecked(_NAME, unknown, "there is no pipeline", "see pipeline")
+        return unchecked(_NAME, unknown)
     shared = [row.node for row in rows if row.blocks is not None and row.blocks.shared]
     outvoted = [f"{row.node} ({', '.join(row.outvoted)})" for row in rows if row.outvoted]
     contradictions = [

@@ -8,7 +8,7 @@ from bus import connection, errors
 from bus.accounting import dead_letters
 from schemas.settings import Settings
 from schemas.subject import Names
-from spazio.service.host import Finding, unconnected
+from spazio.service.host import Finding, unchecked, unconnected
 
 NAME = "dead letters"
 _RECENT_SECONDS = 3600
@@ -16,13 +16,13 @@ _RECENT_SECONDS = 3600
 
 def check(settings: Settings, seconds: float) -> Finding:
     """Ask the server for the dead letters that it keeps, for so many seconds at most."""
-    cost = "what they hold is missing everywhere"
+    cost, unknown = "what they hold is missing everywhere", "unknown whether messages were refused"
     try:
         kept = asyncio.run(_read(settings, seconds))
     except connection.Unacceptable:
-        return unconnected(NAME, cost)
+        return unconnected(NAME, unknown)
     except (errors.BusError, TimeoutError, OSError, ValueError, LookupError):
-        return Finding(NAME, None, "not checked: no server answers", cost, "start one with `spazio up`")
+        return unchecked(NAME, unknown)
     if not kept["newest"]:
         return Finding(NAME, True, "none: no message was refused lately")
     newest = kept["newest"][0]

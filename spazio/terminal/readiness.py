@@ -10,7 +10,7 @@ from http import HTTPStatus
 from schemas.settings import Settings
 from spazio import count
 from spazio.service import addresses
-from spazio.service.host import Finding
+from spazio.service.host import Finding, unchecked
 from spazio.service.liveness import probe
 
 NAME = "services"
@@ -28,7 +28,7 @@ def check(settings: Settings, seconds: float) -> Finding:
     services, pids = content.get("services"), content.get("pids")
     killed = isinstance(pids, dict) and not addresses.is_alive(pids.get("up"))
     if not isinstance(services, dict) or not services or killed:
-        return Finding(NAME, None, "not checked: no `spazio up` runs", "their problems stay unknown", "see pipeline")
+        return unchecked(NAME, "unknown whether they have problems", "no `spazio up` runs", "see pipeline")
     problems = [problem for name, address in sorted(services.items()) for problem in _problems(name, address, seconds)]
     if problems:
         return Finding(NAME, False, "; ".join(problems), "see there", "do what it says, or read the service's log")

@@ -8,7 +8,7 @@ from bus import connection, errors
 from bus.accounting import retention
 from bus.accounting.retention import Retention
 from schemas.settings import Settings
-from spazio.service.host import Finding, unconnected
+from spazio.service.host import Finding, unchecked, unconnected
 
 NAME = "retention"
 
@@ -20,13 +20,13 @@ def check(settings: Settings, seconds: float) -> Finding:
         settings: All settings.
         seconds: Time limit.
     """
-    cost = "unknown for how long processors and the history may be away"
+    unknown = "unknown for how long processors and the history may be away"
     try:
         streams = _asked(settings, seconds)
     except connection.Unacceptable:
-        return unconnected(NAME, cost)
+        return unconnected(NAME, unknown)
     if streams is None:
-        return Finding(NAME, None, "not checked: no server answers", cost, "start one with `spazio up`")
+        return unchecked(NAME, unknown)
     if not streams:
         return Finding(NAME, True, "not known yet: the streams hold a few seconds of messages")
     cost = "after a longer outage of processors or of the history, rows are missing" if _remedy(streams) else ""

@@ -21,7 +21,7 @@ from schemas import settings as all_settings
 from schemas.messages.estimate import Blocks
 from schemas.settings import Settings
 from spazio.command import doctor
-from spazio.service import addresses
+from spazio.service import addresses, host
 from spazio.service.composition import machine
 from spazio.service.host import Finding
 from spazio.terminal import contradiction
@@ -229,10 +229,28 @@ def test_only_what_is_broken_fails_the_command(
     assert doctor.run(given(tmp_path), json_output=True) == status
     rows = json.loads(capsys.readouterr().out)
     assert [row["ok"] for row in rows] == [ok, None]
-    assert rows[0] == {"name": "a", "ok": ok, "found": "it", "cost": "time", "mend": "wait"}
+    assert rows[0] == {"name": "a", "ok": ok, "found": "it", "cost": "time", "mend": "wait", "checked": True}
     assert doctor.run(given(tmp_path), json_output=False) == status
     assert ".[embedded]" in capsys.readouterr().out
     assert doctor.run(given(tmp_path), json_output=False, strict=True) == 1
+
+
+def test_what_no_server_can_answer_is_in_one_entry_that_states_no_cost(tmp_path: Path) -> None:
+    checks = doctor.checks(given(tmp_path, nats_url=f"nats://127.0.0.1:{server.free_port(0)}"))
+    needed = ("streams", "names", "retention", "dead letters", "nodes")
+    findings = [checks[name]() for name in ("nats server", *needed, "pipeline")]
+    assert [finding.checked for finding in findings] == [True, *[False] * len(needed), True]
+    assert all(finding.cost.startswith("unknown ") for finding in findings if not finding.checked)
+    table = Console(width=200)
+    with table.capture() as capture:
+        table.print(doctor.report(findings))
+    lines = [line.split() for line in capture.get().splitlines() if line.startswith("lacks")]
+    assert [line[1] for line in lines] == ["nats", "checks", "pipeline"]
+    assert " ".join(lines[1][2:]) == f"not checked: no server answers: {', '.join(needed)}"
+
+
+def test_what_alone_could_not_be_checked_keeps_its_name() -> None:
+    assert list(doctor._folded([host.unchecked("nodes", "unknown")])) == [host.unchecked("nodes", "unknown")]
 
 
 def test_the_report_says_cost_and_cure_of_all_that_is_not_well() -> None:

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import duckdb
 
 from sinks.history import interruption, sandbox, view
 from spazio import INTERRUPTED, plain
-from spazio.export import file
+from spazio.export import fault, file
 from spazio.terminal import clean
 
 _HELP = """\
@@ -61,6 +61,13 @@ _ALL = 1_000_000_000
 _FETCHED_ROWS = 10_000  # at once
 
 
+class _Access(NamedTuple):
+    """The folder of the history, and whether statements may do anything."""
+
+    directory: Path
+    unrestricted: bool
+
+
 def run(directory: Path, statement: str | None, *, form: Form = "table", unrestricted: bool = False) -> int:
     """Execute a statement, or read statements; return the exit status, 130 after Ctrl-C.
 
@@ -70,36 +77,37 @@ def run(directory: Path, statement: str | None, *, form: Form = "table", unrestr
         form: How rows are printed: as a table, CSV with a heading, a JSON array, or the bytes of a Parquet file.
         unrestricted: Let statements read and write any file, and load extensions.
     """
+    access = _Access(directory, unrestricted)
     try:
         if form == "parquet":
-            return _run_parquet(directory, statement, unrestricted)
+            return _run_parquet(statement, access)
         if form != "table" and isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="strict")  # in rows for programs nothing is replaced
         with view.connect(directory, restricted=not unrestricted) as connection:
-            return _run_text(connection, statement, {"json": _json, "csv": _csv, "table": _table}[form], unrestricted)
+            return _run_text(connection, statement, {"json": _json, "csv": _csv, "table": _table}[form], access)
     except (FileNotFoundError, duckdb.Error) as error:
-        clean.complain(error)
+        clean.complain(fault.reason(error, directory))
         return 1
     except KeyboardInterrupt:
         clean.complain("interrupted")
         return INTERRUPTED
 
 
-def _run_text(connection: duckdb.DuckDBPyConnection, statement: str | None, output: _Output, unrestricted: bool) -> int:
+def _run_text(connection: duckdb.DuckDBPyConnection, statement: str | None, output: _Output, access: _Access) -> int:
     if statement is not None:
-        return 0 if _execute(connection, statement, output, unrestricted) else 1
+        return 0 if _execute(connection, statement, output, access) else 1
     if sys.stdin.isatty():
-        return _prompt(connection, output, unrestricted)
-    return 0 if _execute_piped(connection, sys.stdin.read(), output, unrestricted) else 1
+        return _prompt(connection, output, access)
+    return 0 if _execute_piped(connection, sys.stdin.read(), output, access) else 1
 
 
-def _execute_piped(connection: duckdb.DuckDBPyConnection, text: str, output: _Output, unrestricted: bool) -> bool:
+def _execute_piped(connection: duckdb.DuckDBPyConnection, text: str, output: _Output, access: _Access) -> bool:
     """Execute what standard input holds, as the prompt does: commands on lines of their own, between statements."""
     for part in _parts(text):
         if not part.startswith("."):
-            done = _execute(connection, part, output, unrestricted)
+            done = _execute(connection, part, output, access)
         elif done := part in _COMMANDS:
-            _command(part, connection, output, unrestricted)
+            _command(part, connection, output, access)
         else:
             clean.complain(_NO_COMMAND.format(part))
         if not done:
@@ -123,11 +131,11 @@ def _parts(text: str) -> Iterator[str]:
     yield "\n".join(lines)
 
 
-def _command(name: str, connection: duckdb.DuckDBPyConnection, output: _Output, unrestricted: bool) -> None:
+def _command(name: str, connection: duckdb.DuckDBPyConnection, output: _Output, access: _Access) -> None:
     if name == ".help":
         print(_HELP)
     else:
-        _execute(connection, _TABLES, output, unrestricted)
+        _execute(connection, _TABLES, output, access)
 
 
 def ledger(directory: Path, account: Account = "placements", *, form: Form = "table") -> int:
@@ -138,7 +146,7 @@ def ledger(directory: Path, account: Account = "placements", *, form: Form = "ta
             kept = connection.execute("SELECT 1 FROM duckdb_views() WHERE view_name = ?", [name]).fetchone()
             rows = kept and connection.execute(f"SELECT 1 FROM {name} LIMIT 1").fetchone()  # noqa: S608 # one of ours
     except (FileNotFoundError, duckdb.Error) as error:
-        clean.complain(error)
+        clean.complain(fault.reason(error, directory))
         return 1
     if not rows:
         clean.complain(f"{directory} has {absent}")
@@ -146,7 +154,7 @@ def ledger(directory: Path, account: Account = "placements", *, form: Form = "ta
     return run(directory, f"FROM {name} ORDER BY {order}", form=form)
 
 
-def _run_parquet(directory: Path, statement: str | None, unrestricted: bool) -> int:
+def _run_parquet(statement: str | None, access: _Access) -> int:
     """Write the rows of one statement to standard output, which is no terminal."""
     if sys.stdout.isatty() or (statement is None and sys.stdin.isatty()):
         clean.complain('Parquet is no text: spazio sql --format parquet "SELECT …" > rows.parquet, or spazio export')
@@ -162,8 +170,8 @@ def _run_parquet(directory: Path, statement: str | None, unrestricted: bool) -> 
             written.append(file.write(rows, path, "parquet"))
             return ()
 
-        with view.connect(directory, restricted=not unrestricted, writable=path) as connection:
-            if not _execute(connection, text, keep, unrestricted):
+        with view.connect(access.directory, restricted=not access.unrestricted, writable=path) as connection:
+            if not _execute(connection, text, keep, access):
                 return 1
         if not written:
             clean.complain("the statement has no rows")
@@ -173,10 +181,10 @@ def _run_parquet(directory: Path, statement: str | None, unrestricted: bool) -> 
     return 0
 
 
-def _execute(connection: duckdb.DuckDBPyConnection, text: str, output: _Output, unrestricted: bool) -> bool:
+def _execute(connection: duckdb.DuckDBPyConnection, text: str, output: _Output, access: _Access) -> bool:
     try:
         for statement in connection.extract_statements(text):
-            if not unrestricted:
+            if not access.unrestricted:
                 sandbox.check(statement)
                 sandbox.keep_history(connection, statement)
             with interruption.interruptible(connection):
@@ -186,7 +194,7 @@ def _execute(connection: duckdb.DuckDBPyConnection, text: str, output: _Output, 
         clean.complain(f"{error}\nStatements only read the history; --unrestricted lets them do anything")
         return False
     except (duckdb.Error, OverflowError) as error:  # an interval may be longer than Python's
-        clean.complain(error)
+        clean.complain(fault.reason(error, access.directory))
         return False
     return True
 
@@ -245,20 +253,20 @@ def _in_pieces(_: duckdb.DuckDBPyRelation, cursor: duckdb.DuckDBPyConnection) ->
         yield from piece
 
 
-def _prompt(connection: duckdb.DuckDBPyConnection, output: _Output, unrestricted: bool) -> int:
+def _prompt(connection: duckdb.DuckDBPyConnection, output: _Output, access: _Access) -> int:
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401 # adds a history and line editing to `input`
 
     print("DuckDB over spazio's history. .tables lists tables, .help shows more, Ctrl-D exits.")
     for statement in _statements():
         if statement in _COMMANDS:
-            _command(statement, connection, output, unrestricted)
+            _command(statement, connection, output, access)
         elif statement.startswith("."):
             print(_NO_COMMAND.format(statement))
         else:
             began = monotonic()
             try:
-                _execute(connection, statement, output, unrestricted)
+                _execute(connection, statement, output, access)
             except KeyboardInterrupt:
                 print("\ninterrupted; the prompt goes on, and Ctrl-D exits")
             print(f"{monotonic() - began:.3f} s")

@@ -44,16 +44,18 @@ def export(
     import duckdb
 
     from sinks.dashboard.history import Unanswerable
+    from spazio.export import fault
     from spazio.export.selection import Unselectable
 
     chosen = form or _FORMATS.get(out.suffix)
-    if fault := _fault(out, chosen, query, tables=bool(table), limited=bool(node or since or until)):
-        clean.complain(fault)
+    if clash := _fault(out, chosen, query, tables=bool(table), limited=bool(node or since or until)):
+        clean.complain(clash)
         return 2
     try:
         lines = _written(settings.history_dir, out, chosen, query, table or (), node or (), since, until)
     except (Unselectable, Unanswerable, OSError, duckdb.Error) as error:
-        clean.complain(error, out)
+        shown = fault.reason(error, settings.history_dir)
+        clean.complain(fault.without_statement(shown) if query is None else shown, out)
         return 1
     except KeyboardInterrupt:
         clean.complain(f"interrupted; {out} has no part of a file")

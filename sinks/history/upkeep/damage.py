@@ -5,6 +5,7 @@ while its hour still filled has a mark, so that it takes its last form although 
 """
 
 import logging
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +20,7 @@ log = logging.getLogger(__name__)
 _MEMORY = "512MB"
 _CHUNK_BYTES = 1 << 20
 _TOGETHER = 256  # files
+_NAMED = re.compile(r"'(.+\.parquet)'")
 
 DAMAGED = Counter("spazio_history_damaged_files_total", "files set aside because DuckDB cannot read them")
 
@@ -97,6 +99,25 @@ def _early(paths: Sequence[Path]) -> set[Path] | None:
             return {Path(name) for (name,) in connection.execute(marked, [names, EARLY.encode()]).fetchall()}
     except duckdb.Error:
         return None
+
+
+def culprit(directory: Path, error: duckdb.Error) -> Path | None:
+    """Return the file without a readable footer by which a query has failed; None: it has failed for another reason.
+
+    Args:
+        directory: Folder of the history.
+        error: Error of the query. Where the footer cannot be decoded, it names no file.
+    """
+    files: list[Path] = []
+    if isinstance(error, duckdb.InvalidInputException) and (match := _NAMED.search(str(error))):
+        files = [path for path in (Path(match[1]),) if path.is_relative_to(directory.absolute())]
+    elif type(error) is duckdb.Error:
+        files = [path for path, _ in layout.files(directory)]
+    for begin in range(0, len(files), _TOGETHER):
+        some = files[begin : begin + _TOGETHER]
+        if _early(some) is None:
+            return next((path for path in some if path.is_file() and _early([path]) is None), None)
+    return None
 
 
 def set_aside(path: Path, query: str = "SELECT bit_xor(hash(file)) FROM read_parquet(?) AS file") -> bool:

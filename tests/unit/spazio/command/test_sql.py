@@ -72,6 +72,20 @@ def test_a_wrong_statement_is_explained_with_status_1(history: Path, capsys: pyt
     assert "nonsense" in capsys.readouterr().err
 
 
+def test_a_damaged_file_is_named_with_what_helps(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (file,) = (history / "samples").glob("date=*/hour=*/2*.parquet")
+    whole = file.read_bytes()
+    footer = int.from_bytes(whole[-8:-4], "little")
+    for content in (whole[:40], b"", whole[: -8 - footer] + b"\xff" * footer + whole[-8:]):
+        file.write_bytes(content)
+        assert sql.run(history, "SELECT count(*) FROM samples") == 1
+        error = capsys.readouterr().err
+        assert error.startswith(f"spazio: {file} is damaged, ")
+        assert error.endswith(f"which sets it aside, or rename it to {file.name}.damaged\n")
+    assert sql.run(history, "SELECT count(*) FROM sample") == 1
+    assert "damaged" not in capsys.readouterr().err
+
+
 def test_without_a_history_it_says_how_to_make_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert sql.run(tmp_path / "none", "SELECT 1") == 1
     assert "spazio up" in capsys.readouterr().err

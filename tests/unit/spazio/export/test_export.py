@@ -13,7 +13,7 @@ from schemas import codec
 from sinks.history import view
 from sinks.history.writer import Writer
 from spazio import cli
-from spazio.export import file, selection
+from spazio.export import fault, file, selection
 from tests.support.history import append
 from tests.support.processors.telemetry import NAMES, block, stored
 from tests.support.processors.workload import of_each_kind
@@ -270,3 +270,23 @@ def test_a_range_may_end_with_the_calendar_and_no_number_of_days_is_too_large_to
     assert selection.spoken(period) == "from 2026-01-01T00:00:00Z to 9999-12-31T23:59:59Z"
     with pytest.raises(selection.Unselectable, match="is no time"):
         selection.parse("9" * 400 + "d", None, 0)
+
+
+def test_a_damaged_file_is_named_without_a_statement_of_ours(
+    spazio: Spazio, history: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = next((history / "samples").glob("date=*/hour=*/2*.parquet"))
+    file.write_bytes(file.read_bytes()[:40])
+    for arguments in ((tmp_path / "out",), (tmp_path / "out.csv", "--query", "FROM samples")):
+        assert spazio(*arguments) == 1
+        error = capsys.readouterr().err
+        assert error.startswith(f"spazio: {file} is damaged, ")
+        assert error.count("\n") == 1
+
+
+def test_an_error_in_a_view_shows_no_statement_of_ours() -> None:
+    with pytest.raises(duckdb.Error, match=r"\n\nLINE 1: ") as raised:
+        duckdb.execute("SELECT absent FROM range(1)")
+    shown = str(fault.without_statement(raised.value))
+    assert 'column "absent" not found' in shown
+    assert "LINE" not in shown

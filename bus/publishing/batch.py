@@ -28,10 +28,12 @@ log = logging.getLogger(__name__)
 MAXIMUM_ROWS = 999
 MAXIMUM_BYTES = 8 << 20  # of the payloads of a batch, so that a slow link stores it within an attempt
 # Error codes: too many batches are begun and not ended; of a batch that was not let in for this, its commit alone came.
+# A server whose disk is full or slow answers so too: it does not end what is begun, and loses parts.
 _CROWDED = (10210, 10176)
 _UNENDED = (
-    "the NATS server refuses batches for {}: as many as it takes are begun and not ended, as with a "
-    "stolen credential of a role that may publish there (docs/security.md), or parts of them were lost"
+    "the NATS server refuses batches for {}: parts of them were lost, or as many as it takes are begun and not ended. "
+    "Most likely its disk is full or slow, or it has just restarted: its log says so. If not, a stolen credential of "
+    "a role that may publish there could be the cause (docs/security.md)"
 )
 _EXPECTED = api.Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value
 _RETRY_SECONDS = 0.2
@@ -233,7 +235,7 @@ def unstored(client: Client) -> str:
 
 
 def _note(client: Client, stream: str, error: object) -> None:
-    """Note whether a stream refuses batches since too many of others are not ended."""
+    """Note whether a stream refuses batches, since too many are not ended or parts of this one were lost."""
     if not isinstance(client, Connection):
         return
     if isinstance(error, dict) and error.get("err_code") in _CROWDED:

@@ -130,6 +130,27 @@ async def test_two_different_answers_of_one_service_are_both_reported(client: Cl
     assert len(await exchange.ask(client, NAMES.of("flow"), wait_seconds=0.2)) == 2
 
 
+async def test_an_answer_that_the_server_delivers_twice_is_reported_once(client: Client) -> None:
+    async def answer(subject: str) -> None:
+        for _ in range(2):
+            await client.publish(subject, b'{"service": "s", "host": "h", "pid": 1, "accounts": []}')
+
+    await answering(client, answer)
+    (report,) = await exchange.ask(client, NAMES.of("flow"), wait_seconds=0.2)
+    assert (report.service, report.pid) == ("s", 1)
+
+
+async def test_a_request_that_the_server_delivers_twice_is_answered_once(client: Client) -> None:
+    await exchange.serve(client, NAMES.of("flow"), "sink cache")
+    answers = await client.subscribe(NAMES.of("flow", "*"))
+    for token in (b"a", b"b", b"a", b"b"):
+        await client.publish(NAMES.of("flow"), token)
+    subjects = [(await answers.next_msg(timeout=2)).subject for _ in range(2)]
+    assert subjects == [NAMES.of("flow", "a"), NAMES.of("flow", "b")]
+    with pytest.raises(TimeoutError):
+        await answers.next_msg(timeout=0.2)
+
+
 async def test_an_answer_that_is_none_is_left_out(client: Client) -> None:
     for body in (b"", b"{", b'{"accounts": [{}]}', b"[]"):
 

@@ -59,19 +59,22 @@ class Replica(NamedTuple):
 async def replicas(client: Client, name: str, *, wait_seconds: float = _ANSWER_SECONDS) -> list[Replica]:
     """Ask all replicas for a report and return those that answer in time, sorted by host and pid.
 
+    A server may deliver the request or an answer several times, as `bus.accounting.exchange` says.
+
     Args:
         client: Connection.
         name: Name of the service: the prefix.
         wait_seconds: Time to wait for answers.
     """
-    reports: list[Replica] = []
+    reports: dict[tuple[str, str], Replica] = {}
 
     async def collect(message: Msg) -> None:
         stats = json.loads(message.data)
         for endpoint in stats.get("endpoints") or []:
             if stats.get("metadata", {}).get("role") == _ROLE:
                 metadata, parts = stats["metadata"], (endpoint.get("data") or {}).get("parts", {})
-                reports.append(Replica(stats["id"], metadata["host"], metadata["pid"], stats["version"], parts))
+                replica = Replica(stats["id"], metadata["host"], metadata["pid"], stats["version"], parts)
+                reports[replica.identity, endpoint.get("name", "")] = replica
 
     inbox = client.new_inbox()
     listening = await client.subscribe(inbox, cb=collect)
@@ -80,7 +83,7 @@ async def replicas(client: Client, name: str, *, wait_seconds: float = _ANSWER_S
         await asyncio.sleep(wait_seconds)
     finally:
         await listening.unsubscribe()
-    return sorted(reports, key=lambda replica: (replica.host, replica.pid))
+    return sorted(reports.values(), key=lambda replica: (replica.host, replica.pid))
 
 
 class WorkerPool:

@@ -1,7 +1,9 @@
 """For how long the streams hold messages at the present rate."""
 
+import math
+from collections.abc import Mapping
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nats.aio.client import Client
 
@@ -9,8 +11,10 @@ from bus.api import request
 from schemas.settings import Settings
 from schemas.subject import Names
 
-_LOOKED_BACK = 5000  # messages of which the rate is taken
-_LEAST_SECONDS = 5.0  # that these must span, so that the rate says something
+_LOOKED_BACK = 5000  # messages of which the rate is taken, at least
+_LOOKED_BACK_SECONDS = 60.0  # that these should span: a second says little
+_START_SECONDS = 60.0  # of a stream's life, in which all nodes send their facts and the rate is no steady one
+_LEAST_SECONDS = 5.0  # that the messages must span, so that the rate says something
 
 
 class Retention(NamedTuple):
@@ -49,14 +53,29 @@ async def read(client: Client, settings: Settings, timeout_seconds: float) -> li
         (names.estimates, "estimates_max_bytes", nats.estimates_max_bytes, nats.estimates_max_age_seconds),
     ):
         state = (await request(client, f"STREAM.INFO.{stream}", {}, timeout_seconds))["state"]
-        count = min(_LOOKED_BACK, state["last_seq"] - state["first_seq"])
-        if count < 1:
-            continue
-        early = await client.jetstream(timeout=timeout_seconds).get_msg(stream, state["last_seq"] - count, direct=True)
-        if early.time is None:
-            continue
-        seconds = (datetime.fromisoformat(state["last_ts"]) - early.time).total_seconds()
-        if seconds >= _LEAST_SECONDS:
-            rate = count / seconds * state["bytes"] / state["messages"]
-            retentions.append(Retention(stream, setting, rate, min(most / rate, wanted), wanted))
+        if state["last_seq"] > state["first_seq"] and not _starts(state):
+            rate = await _messages_per_second(client, stream, state, timeout_seconds)
+            rate *= state["bytes"] / state["messages"]
+            if rate:
+                retentions.append(Retention(stream, setting, rate, min(most / rate, wanted), wanted))
     return retentions
+
+
+def _starts(state: Mapping[str, Any]) -> bool:
+    """Tell whether a stream has only what was sent in its first minute; one that is full has dropped that."""
+    held = datetime.fromisoformat(state["last_ts"]) - datetime.fromisoformat(state["first_ts"])
+    return bool(state["first_seq"] == 1 and held.total_seconds() < _START_SECONDS)
+
+
+async def _messages_per_second(client: Client, stream: str, state: Mapping[str, Any], timeout_seconds: float) -> float:
+    """Return at which rate messages came lately; 0: unknown."""
+    last, most = datetime.fromisoformat(state["last_ts"]), state["last_seq"] - state["first_seq"]
+    rate, count = 0.0, min(_LOOKED_BACK, most)
+    while True:
+        early = await client.jetstream(timeout=timeout_seconds).get_msg(stream, state["last_seq"] - count, direct=True)
+        seconds = (last - early.time).total_seconds() if early.time else 0.0
+        if seconds >= _LEAST_SECONDS:
+            rate = count / seconds
+        if count == most or not 0 < seconds < 0.9 * _LOOKED_BACK_SECONDS:
+            return rate
+        count = min(most, math.ceil(count * _LOOKED_BACK_SECONDS / seconds))

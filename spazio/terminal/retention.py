@@ -28,7 +28,7 @@ def check(settings: Settings, seconds: float) -> Finding:
     if streams is None:
         return unchecked(NAME, unknown)
     if not streams:
-        return Finding(NAME, True, "not known yet: the streams hold a few seconds of messages")
+        return Finding(NAME, True, "not known yet: the streams have no more than their first minute of messages")
     cost = "after a longer outage of processors or of the history, rows are missing" if _remedy(streams) else ""
     return Finding(NAME, None if cost else True, "; ".join(map(_sentence, streams)), cost, _remedy(streams))
 
@@ -57,8 +57,17 @@ def _asked(settings: Settings, seconds: float) -> list[Retention] | None:
 def _remedy(streams: Sequence[Retention]) -> str:
     """Return what makes the streams hold messages for as long as they should; empty: they do."""
     short = [stream for stream in streams if stream.seconds < stream.wanted_seconds]
-    sizes = ", ".join(f"nats {stream.setting} to {stream.wanted_bytes}" for stream in short)
+    sizes = ", ".join(f"{_option(stream.setting)} {stream.wanted_bytes}" for stream in short)
     return f"set {sizes} (on disk it takes about a third), or measure fewer nodes" if short else ""
+
+
+def _option(setting: str) -> str:
+    """Return how a setting of the server is written on a command line.
+
+    >>> _option("telemetry_max_bytes")
+    '--nats-telemetry-max-bytes'
+    """
+    return f"--nats-{setting.replace('_', '-')}"
 
 
 async def _read(settings: Settings, seconds: float) -> list[Retention]:

@@ -45,7 +45,7 @@ export function open(main) {
       { title: "Holds", number: true, help: "at the present rate", of: (row) => {
         const found = held[row.name];
         if (!found) return "–";
-        return h("span", { class: found.seconds < found.wanted_seconds ? "bad" : undefined, title: found.seconds < found.wanted_seconds ? `set nats ${found.setting} to ${Math.round(found.bytes_per_second * found.wanted_seconds)}` : undefined }, age(found.seconds));
+        return h("span", { class: found.seconds < found.wanted_seconds ? "bad" : undefined, title: found.seconds < found.wanted_seconds ? `set --nats-${found.setting.replaceAll("_", "-")} ${Math.round(found.bytes_per_second * found.wanted_seconds)}` : undefined }, age(found.seconds));
       } },
     ], state.streams ?? [], { caption: "Streams" });
   }

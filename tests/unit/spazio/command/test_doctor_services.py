@@ -6,6 +6,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from nats.aio.client import Client
 
 from bus import server
 from bus.accounting import retention as held
+from bus.api import request
 from bus.publishing import dead
 from schemas import settings as all_settings
 from schemas.settings import Settings
@@ -33,7 +35,8 @@ async def test_streams_that_fill_up_sooner_than_they_should_are_named_with_the_s
 ) -> None:
     assert (await asyncio.to_thread(retention.check, settings, 1)).detail.startswith("not known yet")
     assert not await asyncio.to_thread(retention.warning, settings, 1)
-    monkeypatch.setattr(held, "_LEAST_SECONDS", 0.1)
+    for name in ("_START_SECONDS", "_LEAST_SECONDS"):
+        monkeypatch.setattr(held, name, 0.1)
     subject = Names().node("samples", "a")
     for _ in range(3):
         await client.jetstream().publish(subject, bytes(900_000))
@@ -46,10 +49,39 @@ async def test_streams_that_fill_up_sooner_than_they_should_are_named_with_the_s
     assert finding.ok is None
     assert finding.cost
     assert "not 60 minutes" in finding.detail
-    assert "nats telemetry_max_bytes to" in finding.remedy
+    assert "set --nats-telemetry-max-bytes " in finding.remedy
     warning = await asyncio.to_thread(retention.warning, settings, 1)
     assert "SPAZIO_TELEMETRY" in warning
-    assert "telemetry_max_bytes" in warning
+    assert "set --nats-telemetry-max-bytes " in warning
+
+
+async def test_the_burst_of_a_start_sets_no_rate(
+    client: Client, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held, "_START_SECONDS", 1.0)
+    monkeypatch.setattr(held, "_LEAST_SECONDS", 0.05)
+    subject = Names().node("samples", "a")
+    for _ in range(3):
+        await client.jetstream().publish(subject, bytes(900_000))
+        await asyncio.sleep(0.05)
+    assert await held.read(client, settings, 1) == []
+    assert not await asyncio.to_thread(retention.warning, settings, 1)
+    await client.jetstream().purge_stream(Names().telemetry, seq=2)  # as of a stream that is full within a second
+    assert [each.stream for each in await held.read(client, settings, 1)] == [Names().telemetry]
+
+
+async def test_the_rate_is_that_of_a_minute_also_where_messages_come_fast(
+    client: Client, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"_START_SECONDS": 0.1, "_LEAST_SECONDS": 0.3, "_LOOKED_BACK": 2}.items():
+        monkeypatch.setattr(held, name, value)
+    for _ in range(10):
+        await client.jetstream().publish(Names().node("samples", "a"), b"x")
+        await asyncio.sleep(0.05)
+    state = (await request(client, f"STREAM.INFO.{Names().telemetry}", {}, 1))["state"]
+    seconds = datetime.fromisoformat(state["last_ts"]) - datetime.fromisoformat(state["first_ts"])
+    (telemetry,) = await held.read(client, settings, 1)
+    assert telemetry.bytes_per_second == pytest.approx(0.9 * state["bytes"] / seconds.total_seconds())
 
 
 def test_without_a_server_the_retention_is_unknown(tmp_path: Path) -> None:

@@ -67,7 +67,10 @@ async def run(client: Client, live: Live, health: Health) -> None:
     sys.setswitchinterval(_SWITCH_SECONDS)
     shared = Shared(
         Worker(live.current.http.busy_seconds, partial(loop_guard.end, "a fold does not end")),
-        Shedding(_BLOCKS if live.current.process.shed else ()),
+        Shedding(
+            _BLOCKS if live.current.process.shed else (),
+            reconnects=lambda: client.stats["reconnects"],
+        ),
         eager=not live.current.process.collect,
     )
     works = {work.task.name: work for work in _works(client, live, await _shards(client, names))}

@@ -37,6 +37,9 @@ _LEFT_OUT = {
     PREDICTIONS: f"predictions are made of one of {_THINNED} batches",
     BLOCKS: "predictions are made of few blocks, and availability of the newest block of each node",
 }
+_RETURN_SECONDS = 10.0  # after the server is back, until which a delay may begin to show
+_CATCHING_UP_SECONDS = 120.0  # after which a delay is no longer of the server's outage
+_CATCH_UP = "this processor catches up after an outage of the NATS server"
 _REMEDY = "this machine has too little CPU time for its nodes: add cores or a processor, or let it have fewer nodes"
 
 
@@ -77,6 +80,30 @@ class _Delay:
         self._behind.pop(task, None)
 
 
+class _Outage:
+    """Whether the server was away lately, so that tasks are behind for that.
+
+    Args:
+        reconnects: Returns how often the connection to the server has come back.
+    """
+
+    def __init__(self, reconnects: Callable[[], int]) -> None:
+        self._reconnects, self._before, self._since = reconnects, reconnects(), float("-inf")
+
+    def observe(self, now: float, behind: float, *, sheds: bool) -> None:
+        """Take in how far the worst task is behind; what was left out already is not left out for an outage."""
+        if (reconnects := self._reconnects()) != self._before:
+            self._before = reconnects
+            if not sheds:
+                self._since = now
+        elif not sheds and behind <= _BEHIND_SECONDS and now - self._since >= _RETURN_SECONDS:
+            self._since = float("-inf")
+
+    def cause(self, now: float) -> str:
+        """Return why tasks are behind, or what would help."""
+        return _CATCH_UP if now - self._since < _CATCHING_UP_SECONDS else _REMEDY
+
+
 class Shedding:
     """What all tasks of a process leave out now.
 
@@ -87,9 +114,20 @@ class Shedding:
         turn: Held by the task of availability that reads up to the newest block, while blocks are left out.
     """
 
-    def __init__(self, blocks: Collection[str] = (), clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin without leaving anything out; `clock` returns seconds."""
-        self.blocks, self._clock = frozenset(blocks), clock
+    def __init__(
+        self,
+        blocks: Collection[str] = (),
+        clock: Callable[[], float] = time.monotonic,
+        reconnects: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """Begin without leaving anything out.
+
+        Args:
+            blocks: Kinds that may be left out.
+            clock: Returns seconds.
+            reconnects: Returns how often the connection to the server has come back.
+        """
+        self.blocks, self._clock, self._outage = frozenset(blocks), clock, _Outage(reconnects)
         self._delays = {False: _Delay(), True: _Delay()}
         self._batches: dict[str, int] = {}
         self._last, self._pressed, self._taken_back = 0.0, -_CALM_SECONDS, -_CALM_SECONDS
@@ -99,8 +137,8 @@ class Shedding:
 
     @property
     def reason(self) -> str:
-        """What is left out and what would help; empty: nothing is."""
-        return f"{_LEFT_OUT[self.level]}; {_REMEDY}" if self.level else ""
+        """What is left out, why, and what would help; empty: nothing is."""
+        return f"{_LEFT_OUT[self.level]}; {self._outage.cause(self._clock())}" if self.level else ""
 
     def observe(self, task: str, seconds: float, health: Health, *, patient: bool) -> None:
         """Take in how far a task is behind."""
@@ -118,6 +156,7 @@ class Shedding:
             if not self._spares_much():
                 self._taken_back, self.level = now, self.level - 1
         self._see_who_is_late()
+        self._outage.observe(now, max(delay.worst for delay in self._delays.values()), sheds=before > NONE)
         if self.level:
             health.degrade(_PART, self.reason)
         elif before:

@@ -19,8 +19,8 @@ class Process:
     """A process whose tasks are behind."""
 
     def __init__(self) -> None:
-        self.now, self.health = 1.0, Health()
-        self.shedding = Shedding(("samples",), lambda: self.now)
+        self.now, self.health, self.reconnects = 1.0, Health(), 0
+        self.shedding = Shedding(("samples",), lambda: self.now, lambda: self.reconnects)
 
     def run(self, seconds: int, behind: float, gain: float = 0.0, *, patient: bool = False) -> int:
         for second in range(seconds):
@@ -50,6 +50,36 @@ def test_a_task_that_stays_behind_sheds_predictions_first_and_then_blocks_and_al
     assert process.run(22, 0.5) == PREDICTIONS
     assert process.run(22, 0.5) == NONE
     assert not process.health.problems
+
+
+def test_while_a_processor_catches_up_after_an_outage_of_the_server_its_machine_is_not_blamed() -> None:
+    process = Process()
+    process.run(30, 0.5)
+    process.reconnects = 1
+    process.run(10, 2.0)
+    assert process.run(6, 47.0, patient=True) == PREDICTIONS
+    assert process.health.problems["overload"].endswith("catches up after an outage of the NATS server")
+    assert process.run(15, 0.0, patient=True) == PREDICTIONS  # it has caught up, and waits before it takes that back
+    assert process.health.problems["overload"].endswith("catches up after an outage of the NATS server")
+    process.run(120, 60.0, patient=True)
+    assert "add cores" in process.health.problems["overload"]  # it has had its time to
+
+
+def test_what_comes_after_a_processor_has_caught_up_is_no_outage() -> None:
+    process = Process()
+    process.reconnects = 1
+    process.run(5, 20.0, gain=5.0)
+    process.run(10, 0.5)
+    assert process.run(6, 12.0) == PREDICTIONS
+    assert "add cores" in process.health.problems["overload"]
+
+
+def test_a_server_that_returns_during_an_overload_is_not_its_cause() -> None:
+    process = Process()
+    assert process.run(6, 10.0) == PREDICTIONS
+    process.reconnects = 1
+    process.run(6, 12.0)
+    assert "add cores" in process.health.problems["overload"]
 
 
 def test_blocks_are_left_out_as_long_as_there_are_many_to_leave_out() -> None:

@@ -29,10 +29,17 @@ class Health:
         self.problems: dict[str, str] = {}
         self.dead: set[str] = set()
 
-    def degrade(self, part: str, reason: str, *, dead: bool = False) -> None:
-        """Record a problem; it is logged once while it stays the same."""
+    def degrade(self, part: str, reason: str, *, dead: bool = False, level: int = logging.ERROR) -> None:
+        """Record a problem; it is logged once while it stays the same.
+
+        Args:
+            part: The part.
+            reason: What is wrong, and what would help.
+            dead: The service does nothing without the part.
+            level: Level of the log event; a warning where the service does what it is meant to do in such a case.
+        """
         if self.problems.get(part) != reason:
-            log.error("service.degraded", extra={"part": part, "reason": reason})
+            log.log(level, "service.degraded", extra={"part": part, "reason": reason})
         self.problems[part] = reason
         if dead:
             self.dead.add(part)

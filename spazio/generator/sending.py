@@ -75,7 +75,8 @@ class Sending:
         self._lag, self._lag_max = lag, max(self._lag_max, lag)
         if lag > _BEHIND_SECONDS and not self._behind:
             self._behind = True
-            self._health.degrade("load", "the load is behind its schedule; simulate fewer nodes, or prepare seconds")
+            reason = "the load is behind its schedule; simulate fewer nodes, or prepare seconds"
+            self._health.degrade("load", reason, level=logging.WARNING)
         elif lag < _BEHIND_SECONDS / 2 and self._behind:
             self._behind = False
             self._health.recover("load")

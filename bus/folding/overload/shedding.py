@@ -14,6 +14,7 @@ behind soon after is left out again at once. Within a minute after a machine can
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Collection, Sequence
 
@@ -158,7 +159,7 @@ class Shedding:
         self._see_who_is_late()
         self._outage.observe(now, max(delay.worst for delay in self._delays.values()), sheds=before > NONE)
         if self.level:
-            health.degrade(_PART, self.reason)
+            health.degrade(_PART, self.reason, level=logging.WARNING)
         elif before:
             health.recover(_PART)
 

@@ -39,6 +39,13 @@ def test_a_task_that_catches_up_leaves_nothing_out_however_far_it_is_behind() ->
     assert not process.health.problems
 
 
+def test_what_is_left_out_is_logged_as_a_warning_since_the_process_does_what_it_should(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    Process().run(30, 12.0)
+    assert [(record.message, record.levelname) for record in caplog.records] == [("service.degraded", "WARNING")] * 2
+
+
 def test_a_task_that_stays_behind_sheds_predictions_first_and_then_blocks_and_all_comes_back() -> None:
     process = Process()
     assert process.run(60, 2.0) == NONE

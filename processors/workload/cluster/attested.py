@@ -3,7 +3,7 @@
 So a job that comes again need not be learned again. As soon as there is evidence of its new pods, nothing else counts.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from processors.estimation.global_model import EVIDENT_PODS, FADING_US, REMEMBERED_US
@@ -26,15 +26,23 @@ class Remembered(NamedTuple):
 Attested = dict[str, Remembered]  # by class, in order of time
 
 
-def remember(before: Attested, model: Model) -> Attested:
-    """Return what is remembered of classes after a global model.
+def evident(sums: Mapping[str, ClassSum], before: Collection[str]) -> dict[str, ClassSum]:
+    """Return the classes of which there is evidence; a class that was evident `before` is so by half as much.
+
+    How much evidence a node has depends on what is known elsewhere, so without that a class would come and go.
+    """
+    least = {True: EVIDENT_PODS / 2, False: EVIDENT_PODS}
+    return {name: item for name, item in sums.items() if item.pods >= least[name in before]}
+
+
+def remember(before: Attested, model: Model, evident: Mapping[str, ClassSum]) -> Attested:
+    """Return what is remembered of classes after a global model, some of whose classes are evident.
 
     What pods took in their last seconds is often little, as while they drain; so what they took before fades over ten
     minutes. Fewer than three of several nodes attest nothing, but where they show that a pod takes more, it is
     forgotten what others attested.
     """
     several, now = (model.voting or 0) >= fair_share.LEAST_VOTERS, model.at_us
-    evident = {name: item for name, item in (model.classes or {}).items() if item.pods >= EVIDENT_PODS}
     newest = {
         name: _renewed(item, now, before.get(name))
         for name, item in evident.items()

@@ -34,6 +34,7 @@ class ClusterView:
         self.classes = _UNKNOWN
         self._index = index
         self._attested: attested.Attested = {}
+        self._evident = set[str]()
         self._priors = np.full((1, 2), np.nan)
         self._mix, self._starting = dict[str, float](), dict[str, float]()  # of the cluster; by fewer of its nodes
         self._mix_cost, self._weight_of_mixed = (np.full(2, np.nan), 1.0), 1.0
@@ -42,8 +43,9 @@ class ClusterView:
         """Take over a global model."""
         sums = model.classes or {}
         self._mix, self._starting = voting.mix_of(model), voting.mix_of(model, voting.FEW_VOICES)
-        self._attested = attested.remember(self._attested, model)
-        self.classes = voting.cluster_of(sums, self._attested, self._index.number)
+        evident = attested.evident(sums, self._evident)
+        self._attested, self._evident = attested.remember(self._attested, model, evident), set(evident)
+        self.classes = voting.cluster_of(evident, self._attested, self._index.number)
         self._mix_cost, self._weight_of_mixed = voting.cost_of_mix(self._mix, sums), voting.weight_of_mixed(model)
         self._priors = np.full((1, 2), np.nan)
 
@@ -116,7 +118,11 @@ class ClusterView:
 
     def dump(self) -> dict[str, Any]:
         """Return what the next global model does not say again, as JSON types."""
-        return {"cluster": self.classes.label.tolist(), "attested": attested.dump(self._attested)}
+        return {
+            "cluster": self.classes.label.tolist(),
+            "attested": attested.dump(self._attested),
+            "evident": sorted(self._evident),
+        }
 
     def load(self, stored: Mapping[str, Any]) -> None:
         """Take over what `dump` returned; earlier versions remembered nothing.
@@ -124,5 +130,5 @@ class ClusterView:
         Raises:
             ValueError: It is none.
         """
-        self._attested = attested.load(stored.get("attested", {}))
+        self._attested, self._evident = attested.load(stored.get("attested", {})), set(stored.get("evident", ()))
         self.classes = _UNKNOWN._replace(label=np.array(stored["cluster"], dtype=np.int64))

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from processors.estimation.global_model import EVIDENT_PODS
 from processors.model import fair_share
 from processors.model.fair_share import Share
 from processors.workload import classes, mix, usage
@@ -35,15 +34,14 @@ _MOST_SCALED, _LITTLE = 2.0, 1e-12
 _WHOLE_VOTE = 0.25  # of a node, from which on it counts as a node that votes
 
 
-def cluster_of(sums: Mapping[str, ClassSum], attested: Attested, number: Callable[[str], int]) -> Cluster:
+def cluster_of(evident: Mapping[str, ClassSum], attested: Attested, number: Callable[[str], int]) -> Cluster:
     """Return what the cluster knows of classes, as far as it has evidence, or had some.
 
     Args:
-        sums: Those of the global model.
-        attested: What it had evidence of.
+        evident: Sums of the classes that it has evidence of.
+        attested: Those of which it had.
         number: Gives the label of a name.
     """
-    evident = {name: item for name, item in sums.items() if item.pods >= EVIDENT_PODS}
     earlier = [(name, each.item) for name, each in attested.items() if name not in evident]
     present = {name: item.pods for name, item in evident.items()}
     both = sorted([*evident.items(), *earlier[max(len(evident) + len(earlier) - MAXIMUM_CLASSES, 0) :]])

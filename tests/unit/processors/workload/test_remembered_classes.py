@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from processors.partition.partition import Partition
-from processors.workload.cluster.attested import Attested, remember
+from processors.workload.cluster import attested as classes
+from processors.workload.cluster.attested import Attested, evident
 from processors.workload.cluster.voting import cluster_of
 from schemas import codec
 from schemas.messages.estimate import MAXIMUM_CLASSES, ClassSum, Model
@@ -20,6 +21,10 @@ def model_of(at_us: int, classes: dict[str, ClassSum], voting: int = 3) -> Model
         scope="global", at_us=at_us, features=features, moment=[0.0] * 15, cost=[0.0] * 5, pods=0, nodes=3,
         classes=classes or None, voting=voting,
     )  # fmt: skip
+
+
+def remember(before: Attested, model: Model) -> Attested:
+    return classes.remember(before, model, evident(model.classes or {}, ()))
 
 
 @pytest.mark.parametrize(("pods", "nodes", "voting"), [(5, 3, 3), (5, 1, 2), (0.5, 3, 3)])
@@ -71,7 +76,13 @@ def test_evidence_of_pods_that_run_counts_instead_of_what_is_remembered() -> Non
     attested = remember({}, model_of(0, {"a": before}))
     assert cluster_of({"a": now}, attested, lambda _: 0).cost.tolist() == [[4, 2e11]]
     starting = now.model_copy(update={"pods": 0.4})
-    assert cluster_of({"a": starting}, attested, lambda _: 0).cost.tolist() == [[1, 1e9]]
+    assert cluster_of(evident({"a": starting}, ()), attested, lambda _: 0).cost.tolist() == [[1, 1e9]]
+
+
+def test_a_class_that_is_evident_stays_so_until_there_is_half_as_much_evidence() -> None:
+    little, less = (ClassSum(pods=pods, cpu=1, memory=1) for pods in (0.3, 0.2))
+    assert evident({"a": little, "b": less}, ()) == {}
+    assert evident({"a": little, "b": less}, {"a", "b"}) == {"a": little}
 
 
 def test_the_newest_few_classes_are_remembered_beside_those_that_run() -> None:

@@ -16,6 +16,7 @@ Array = NDArray[np.float64]
 EVIDENT_PODS = 0.5  # less evidence than half a pod is no evidence of what a pod costs
 REMEMBERED_US = 25 * 3600 * 1_000_000  # a job that runs once a day, and later than the day before
 FADING_US = 600 * 1_000_000  # half-life
+_DRAINING_US = 60 * 1_000_000  # half-life
 
 _SMALL_COST = 1e-3
 _MOST_ENERGY, _SOME_PODS = 4.0, 10.0  # of a node's moment: in means of all nodes, or of so many reference pods
@@ -36,7 +37,7 @@ class GlobalModel(NamedTuple):
 
 
 class MeanPod(NamedTuple):
-    """What a pod of the cluster took when nodes last had evidence of it; as in `GlobalModel`."""
+    """What a pod of the cluster took when nodes last had evidence of it, `at_us`; as in `GlobalModel`."""
 
     at_us: int
     cost: Array
@@ -61,9 +62,9 @@ class MeanPod(NamedTuple):
 def remember(before: MeanPod | None, heard: GlobalModel, at_us: int) -> tuple[MeanPod | None, GlobalModel]:
     """Return what is remembered of the mean pod after a global model, and the model with what it lacks of that.
 
-    Pods of jobs end, and what the next ones take is not learned again each time (ADR 60, for classes). What pods took
-    earlier counts with a half-life of ten minutes, if it was more, since they often take little while they drain. What
-    three nodes had evidence of, one or two of several do not set aside.
+    Pods of jobs end, and what the next ones take is not learned again each time. While they drain they often take
+    little, so what is remembered falls no faster than by half in a minute. What three nodes had evidence of, one or two
+    cannot set aside: the mean pod takes as much, less what fades in ten minutes, or what they say, if that is more.
 
     Args:
         before: What is remembered.
@@ -72,14 +73,17 @@ def remember(before: MeanPod | None, heard: GlobalModel, at_us: int) -> tuple[Me
     """
     if before is not None and at_us - before.at_us > REMEMBERED_US:
         before = None
-    by_few = heard.voters < fair_share.LEAST_VOTERS <= heard.nodes
-    if heard.cost is not None and not (by_few and before is not None and before.voters >= fair_share.LEAST_VOTERS):
-        part = 0.0 if before is None else 2 ** (-max(at_us - before.at_us, 0) / FADING_US)
-        most = heard.cost if before is None else np.maximum(heard.cost, part * before.cost)
-        return MeanPod(at_us, most, heard.fair, heard.voters), heard
-    if before is None:
-        return None, heard
-    return before, heard._replace(cost=before.cost, fair=before.fair, voters=before.voters)
+    if heard.cost is None:
+        return before, heard if before is None else heard._replace(cost=before.cost, fair=before.fair)
+    several, attested = (each is not None and each.voters >= fair_share.LEAST_VOTERS for each in (heard, before))
+    if before is None or (several and not attested):
+        return MeanPod(at_us, heard.cost, heard.fair, heard.voters), heard
+    half_life = FADING_US if attested and not several else _DRAINING_US
+    faded = before.cost * 2 ** (-max(at_us - before.at_us, 0) / half_life)
+    if attested and not several:
+        kept = before._replace(at_us=at_us, cost=np.maximum(faded, np.minimum(heard.cost, before.cost)))
+        return kept, heard._replace(cost=np.maximum(heard.cost, kept.cost))
+    return MeanPod(at_us, np.maximum(heard.cost, faded), heard.fair, heard.voters), heard
 
 
 def assumed(sizes: Array, global_model: GlobalModel, resources: list[int], estimate: Estimate) -> Array:

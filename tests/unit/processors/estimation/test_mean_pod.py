@@ -10,9 +10,9 @@ from processors.estimation.global_model import FADING_US, REMEMBERED_US, GlobalM
 HOUR = 3600 * 1_000_000
 
 
-def model(cost: float | None, voters: int = 5, nodes: int = 10) -> GlobalModel:
+def model(cost: float | None, voters: int = 5) -> GlobalModel:
     fair = 2.0 if voters >= 3 else math.nan
-    return GlobalModel(None, None if cost is None else np.array([cost]), fair, nodes, voters)
+    return GlobalModel(None, None if cost is None else np.array([cost]), fair, 10, voters)
 
 
 def in_force(*heard: tuple[int, GlobalModel]) -> GlobalModel:
@@ -31,16 +31,33 @@ def test_it_takes_for_a_day_what_pods_took_last() -> None:
 
 
 def test_while_pods_run_what_they_take_counts_and_what_they_took_before_they_drained_is_remembered() -> None:
-    draining = (0, model(2.0)), (FADING_US, model(0.1))
+    draining = (0, model(2.0)), (60_000_000, model(0.1))
     assert in_force(*draining).cost == 0.1
-    assert in_force(*draining, (FADING_US + 1, model(None, 0))).cost == pytest.approx(1.0)
+    assert in_force(*draining, (60_000_001, model(None, 0))).cost == pytest.approx(1.0)
+    settled = [(each * 1_000_000, model(2.0 if each < 5 else 0.3)) for each in range(200)]
+    assert in_force(*settled, (HOUR, model(None, 0))).cost == 0.3, "a peak of some seconds is over"
 
 
 def test_one_or_two_of_several_nodes_do_not_set_aside_what_three_have_attested() -> None:
-    assert in_force((0, model(0.3)), (HOUR, model(3.8, voters=1))).cost == 0.3
-    assert in_force((0, model(0.3)), (HOUR, model(3.8, voters=3))).cost == 3.8
+    by_one = (0, model(0.3)), (1_000_000, model(3.8, voters=1))
+    assert in_force(*by_one).cost == 3.8, "what runs now may come again"
+    assert in_force(*by_one, (2_000_000, model(None, 0))).cost == pytest.approx(0.3, rel=0.01)
+    assert in_force((0, model(0.3)), (HOUR, model(3.8, voters=3)), (HOUR + 1, model(None, 0))).cost == 3.8
+    assert in_force((0, model(3.8, voters=2)), (1, model(0.3)), (2, model(None, 0))).cost == 0.3, (
+        "nor by what was before"
+    )
+
+
+def test_what_three_nodes_had_evidence_of_fades_while_others_run_pods_that_take_less() -> None:
+    later = [(each * FADING_US // 4, model(0.1, voters=2)) for each in range(1, 41)]
+    assert in_force((0, model(3.2)), *later[:4]).cost == pytest.approx(1.6)
+    assert in_force((0, model(3.2)), *later).cost == pytest.approx(0.1)
+    assert in_force((0, model(3.2)), *later, (later[-1][0] + 1, model(None, 0))).cost == pytest.approx(0.1)
+
+
+def test_in_a_cluster_of_two_nodes_what_they_say_counts() -> None:
     assert in_force((0, model(0.3, voters=2)), (HOUR, model(3.8, voters=1))).cost == 3.8
-    assert in_force((0, model(0.3)), (HOUR, model(3.8, voters=1, nodes=2))).cost == 3.8, "there are no others"
+    assert in_force((0, model(3.8, voters=2)), (HOUR, model(0.3, voters=1))).cost == 0.3
 
 
 @pytest.mark.parametrize("fair", [2.0, math.nan])

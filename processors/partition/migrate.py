@@ -111,6 +111,11 @@ def _from_9(header: Header, arrays: Arrays) -> tuple[Header, Arrays]:
     return header | {"format": 10}, arrays | {"classes.apart": np.zeros(arrays["classes.label"].shape)}
 
 
+def _from_10(header: Header, arrays: Arrays) -> tuple[Header, Arrays]:
+    """What was seen of pods while they started is no evidence any more; it counts for some seconds only."""
+    return header | {"format": 11}, arrays | {"classes.started": np.zeros(arrays["classes.label"].shape)}
+
+
 _GONE_WITH_3 = ("classes.rest", "classes.scatter", "classes.seconds", "classes.errors")
 STEPS: Mapping[int, Callable[[Header, Arrays], tuple[Header, Arrays]]] = {
     2: _from_2,
@@ -121,6 +126,7 @@ STEPS: Mapping[int, Callable[[Header, Arrays], tuple[Header, Arrays]]] = {
     7: _from_7,
     8: _from_8,
     9: _from_9,
+    10: _from_10,
 }
 
 

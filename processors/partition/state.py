@@ -20,7 +20,7 @@ from processors.workload.workloads import Workloads
 from schemas.messages.estimate import Model
 from schemas.settings import Settings
 
-FORMAT = 10
+FORMAT = 11
 
 
 class Rows(NamedTuple):

@@ -54,6 +54,8 @@ class State(NamedTuple):
         pods: (nodes, slots) running pods.
         present_us: (nodes, slots) when it last had pods.
         demand: (nodes, slots) cores that the mean pod demands.
+        started: (nodes, slots) seconds in which its first pods, while they started, had as many threads that never
+            sleep as ever since; they are evidence, too, but the level is without them.
         kind: (nodes, slots) how soaking, 0..1.
         quota: (nodes, slots) how much its pods' CPU quotas bound what they use, 0..1.
         ceiling: (nodes, slots) most cores that a pod used which its quota held back, faded.
@@ -78,6 +80,7 @@ class State(NamedTuple):
     pods: Array
     present_us: NDArray[np.int64]
     demand: level.State
+    started: Array
     kind: Array
     quota: Array
     ceiling: Array
@@ -105,6 +108,7 @@ def init(nodes: int, slots: int, resources: int = 2) -> State:
         pods=np.zeros(flat),
         present_us=np.zeros(flat, dtype=np.int64),
         demand=level.init(nodes, slots),
+        started=np.zeros(flat),
         kind=np.zeros(flat),
         quota=np.zeros(flat),
         ceiling=np.zeros(flat),
@@ -131,7 +135,7 @@ def clear(state: State, node: int, slot: int, label: int, soaking: float) -> Non
     state.pods[node, slot] = state.present_us[node, slot] = 0
     state.quota[node, slot] = state.most[node, slot] = state.held[node, slot] = state.ceiling[node, slot] = 0.0
     state.demand.mean[node, slot] = np.nan
-    state.between[node, slot] = state.apart[node, slot] = 0.0
+    state.between[node, slot] = state.apart[node, slot] = state.started[node, slot] = 0.0
     disk.clear(state.disk, node, slot)
     brief.clear(state.brief, node, slot)
     bursts.clear(state.bursts, node, slot)
@@ -200,7 +204,7 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
     here, mean = usage.counted[..., MEMORY] > 0, quotient(usage.used[..., MEMORY], usage.counted[..., MEMORY])
     most = np.where(here, np.maximum(mean, mean + (state.most - mean) * fade), state.most)
     steady = quotient(np.minimum(state.most, most), most) ** _GROWTH
-    seconds = np.where(begun & ~_going_on(state, demand), 0.0, state.demand.seconds * fade)
+    seconds = np.where(begun, 0.0, state.demand.seconds * fade)
     faded = state.demand._replace(seconds=seconds, age=state.demand.age * fade)
     after = state._replace(
         pods=usage.pods,
@@ -208,6 +212,7 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
         disk=disk.update(state.disk, usage),
         present_us=np.where(usage.pods > 0, usage.at_us[:, None], state.present_us),
         demand=_followed(faded, demand, usage, frozen),
+        started=_started(state, demand, begun) * fade,
         kind=evidence.kind,
         quota=evidence.quota,
         ceiling=usage.ceiling * fade,
@@ -260,10 +265,12 @@ def _begun(state: State, usage: Usage) -> NDArray[np.bool_]:
     return (state.demand.age <= _BEGUN_SECONDS) & (usage.counted[..., CPU] > usage.starting[..., 0])
 
 
-def _going_on(state: State, demand: Array) -> NDArray[np.bool_]:
-    """Return of which classes (nodes, slots) the pods have as many threads that never sleep as while they started."""
-    before = state.demand.mean
-    return np.asarray(never_sleeping(before) & never_sleeping(demand) & (np.round(before) == np.round(demand)))
+def _started(state: State, demand: Array, begun: NDArray[np.bool_]) -> Array:
+    """Return `State.started` after a block in which the mean pod of each class has a demand (nodes, slots)."""
+    mean = state.demand.mean
+    same = never_sleeping(mean) & never_sleeping(demand) & (np.round(mean) == np.round(demand))
+    kept = state.started + np.where(begun, state.demand.seconds, 0.0)
+    return np.where(same | np.isnan(demand), kept, 0.0)
 
 
 def _surroundings(

@@ -82,7 +82,7 @@ def weigh(state: classes.State, prior: Array, *, deviation: Array | float) -> Co
         deviation: Relative standard deviation of the prior, one or (nodes, slots, 1).
     """
     doubt = (deviation * np.maximum(prior, classes.slope(state))) ** 2
-    seconds = np.stack((state.demand.seconds, state.held), axis=-1)
+    seconds = np.stack((state.demand.seconds + state.started, state.held), axis=-1)
     widened = state.demand.variance * level.correlated(state.demand.product, state.demand.variance)
     noise = np.stack((widened, np.zeros_like(widened)), axis=-1)
     # One more second with the prior's own deviation: a fresh level is believed after some seconds, not at once. And

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schemas.messages.estimate import MOSTLY_ASSUMED, Availability
+from schemas.messages.estimate import MOSTLY_ASSUMED, Availability, ClassRoom
 from tests.unit.processors.workload.nodes.small_node import GIB, Cluster, Stream, by_cores, pod, seconds
 
 BEGIN = 60
@@ -92,7 +92,7 @@ def assumed_of_first(cores: Callable[[int], float]) -> list[float]:
         first = [pod(0, "lab/job", cores(age))] if age >= 0 else []
         seen = cluster.fold(next(seconds("empty", second, second + 1, first, ages=[age] * len(first))))
         if "lab/job" in (row := seen["empty"].classes or {}):
-            shares.append(row["lab/job"].prior)
+            shares.append(row["lab/job"].prior or 0.0)
     return shares
 
 
@@ -110,3 +110,17 @@ def test_threads_that_go_on_as_they_started_are_evidence_from_their_first_whole_
 )
 def test_what_may_be_their_start_alone_is_no_evidence(cores: Callable[[int], float]) -> None:
     assert assumed_of_first(cores)[5] > MOSTLY_ASSUMED
+
+
+def test_pods_that_load_with_one_thread_and_then_serve_are_not_taken_for_threads_for_long() -> None:
+    cluster, rooms = Cluster(), dict[int, ClassRoom]()
+    for second in range(BEGIN + 50):
+        age = second - BEGIN
+        service = [pod(0, "shop/web", 1.0 if age < 6 else 0.1)] if age >= 0 else []
+        row = cluster.fold(next(seconds("empty", second, second + 1, service, ages=[age] * len(service)))).get("empty")
+        if row is not None and "shop/web" in (row.classes or {}):
+            rooms[age] = (row.classes or {})["shop/web"]
+    assert min(rooms[age].available for age in range(8, 50)) > 9, "it was 2.7 here as late as half a minute on"
+    assert rooms[40].lower > 10
+    steps = [abs(rooms[age].available - rooms[age - 1].available) for age in range(25, 50)]
+    assert max(steps) < 2, "it does not come and go with the evidence of half a pod"

@@ -71,8 +71,9 @@ def remember(before: MeanPod | None, heard: GlobalModel, at_us: int) -> tuple[Me
         heard: The global model of that time.
         at_us: The time.
     """
-    if before is not None and at_us - before.at_us > REMEMBERED_US:
-        before = None
+    if before is not None:
+        # A clock that was ahead makes nothing last longer.
+        before = None if at_us - before.at_us > REMEMBERED_US else before._replace(at_us=min(before.at_us, at_us))
     if heard.cost is None:
         return before, heard if before is None else heard._replace(cost=before.cost, fair=before.fair)
     several, attested = (each is not None and each.voters >= fair_share.LEAST_VOTERS for each in (heard, before))

@@ -28,6 +28,9 @@ def test_it_takes_for_a_day_what_pods_took_last() -> None:
     assert in_force((0, model(2.0)), (REMEMBERED_US, model(None, 0))).cost == 2.0
     assert in_force((0, model(2.0)), (REMEMBERED_US + 1, model(None, 0))).cost is None
     assert in_force((0, model(None, 0))).cost is None
+    ahead = (30 * 24 * HOUR, model(2.0)), (0, model(None, 0))
+    assert in_force(*ahead, (REMEMBERED_US, model(None, 0))).cost == 2.0
+    assert in_force(*ahead, (REMEMBERED_US + 1, model(None, 0))).cost is None, "its clock was ahead"
 
 
 def test_while_pods_run_what_they_take_counts_and_what_they_took_before_they_drained_is_remembered() -> None:

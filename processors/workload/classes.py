@@ -43,7 +43,6 @@ _SLOW_SECONDS = 60.0
 _DIFFERING_SECONDS = 20.0
 # Deviation of what a steady pod demands: relative, and its square at least and at most; many small pods change, too.
 _STEADY, _FLOORS = 0.1, (1e-6, 1e-4)
-_NOISE = 1.5  # times that of independent pods, since both variances are those of a minute or less
 
 
 class State(NamedTuple):
@@ -155,24 +154,6 @@ def adopt_soaking(state: State, soaking: NDArray[np.int64]) -> State:
 def slope(state: State) -> Array:
     """Return the cost (nodes, slots, resources) by evidence alone, 0 where there is none."""
     return np.stack((np.nan_to_num(state.demand.mean), state.most), axis=-1)
-
-
-def differing(state: State) -> Array:
-    """Return the variance (nodes, slots, resources) of one pod's cost around that of the mean pod, for a bound.
-
-    Cores of pods differ in each second, also where in the mean of many they do not. Where they do so each for itself,
-    that noise is n times the variance of the mean of n pods.
-
-    Few pods, and sizes that spread like a log-normal, show less than they differ by: where the large ones are missing
-    among n, their mean is too small and their variance, too. With (n + 1) / (n - 1) and 1 + 4 b^2, b the relative
-    deviation, the bound of log-normal sizes holds in 87 to 93 % of cases, from six pods on and b from 0.3 to 0.8.
-    """
-    noise = np.zeros_like(state.between)
-    noise[..., CPU] = _NOISE * state.pods * state.demand.variance
-    seen = np.maximum(state.between - noise, 0.0)
-    few = (state.pods + 1) / np.maximum(state.pods - 1, 1.0)
-    skewed = 1 + 4 * np.minimum(quotient(seen, slope(state) ** 2), 1.0)
-    return np.asarray(seen * few[..., None] * skewed)
 
 
 def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np.bool_], *, memory: float) -> State:

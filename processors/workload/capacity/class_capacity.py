@@ -37,7 +37,7 @@ from processors.workload.capacity.expected import Costs, Left, Next, Unknown
 from processors.workload.capacity.fit import Fits
 from processors.workload.capacity.nodes import Cluster, Nodes
 from processors.workload.classes import EMPTY
-from processors.workload.cost import Cost
+from processors.workload.cost import Cost, differing
 from processors.workload.usage import CPU, MEMORY, over_slots
 from schemas.settings import Settings
 
@@ -103,7 +103,7 @@ def update(
     # What pods take is known only as long as it is reported.
     measured = state.measured & (nodes.at_us - state.at_us <= _STALE_US)[:, None]
     used, spread = _used(state, costs.value[:, :slots], costs.doubt[:, :slots], measured, nodes)
-    costs = _widened(costs, classes.differing(state) * factor**2, state.pods)
+    costs = _widened(costs, differing(state) * factor**2, state.pods)
     costs = _with_young(costs, state.apart, cost, nodes)
     free = availability.free(used, settings.estimate)
     columns = costs.label.shape[1]
@@ -171,14 +171,14 @@ def _in_bursts(left: Left, costs: Costs, state: classes.State, cost: Cost, nodes
     return left._replace(free=free), costs._replace(value=value)
 
 
-def _widened(costs: Costs, differing: Array, pods: Array) -> Costs:
+def _widened(costs: Costs, variance: Array, pods: Array) -> Costs:
     """Return costs that allow for pods of a class that differ: those that come do, and the mean of those that run.
 
-    `differing` (nodes, slots, resources) is the variance of one pod's share, and `pods` (nodes, slots) is how many run.
+    `variance` (nodes, slots, resources) is that of one pod's share, and `pods` (nodes, slots) is how many run.
     """
     doubt, apart, slots = costs.doubt.copy(), costs.apart.copy(), pods.shape[1]
-    doubt[:, :slots] += differing / np.maximum(pods, 1.0)[..., None]
-    apart[:, :slots] = np.maximum(apart[:, :slots], differing)
+    doubt[:, :slots] += variance / np.maximum(pods, 1.0)[..., None]
+    apart[:, :slots] = np.maximum(apart[:, :slots], variance)
     return costs._replace(doubt=doubt, apart=apart)
 
 

@@ -68,6 +68,7 @@ MODEL: Schema = {
     "voting": pl.Int64,
     "voted": pl.Float64,
     "voiced": pl.Float64,
+    "others": pl.Float64,
     "ratios": pl.Boolean,
 }
 

@@ -207,6 +207,7 @@ FULL: dict[str, Message] = {
         voting=4,
         voted=3.5,
         voiced=2.5,
+        others=1.5,
         above=[0.5, 0.0],
         below=[0.0, 0.25],
         ratios=True,

@@ -1,6 +1,7 @@
 """History as a service against a real nats-server: what is published is in the tables, whatever else arrives."""
 
 import asyncio
+import logging
 import os
 import socket
 import sys
@@ -194,6 +195,6 @@ class Seen(Health):
         super().__init__()
         self.seen: list[str] = []
 
-    def degrade(self, part: str, reason: str, *, dead: bool = False) -> None:
+    def degrade(self, part: str, reason: str, *, dead: bool = False, level: int = logging.ERROR) -> None:
         self.seen.append(part)
-        super().degrade(part, reason, dead=dead)
+        super().degrade(part, reason, dead=dead, level=level)

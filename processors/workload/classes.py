@@ -185,8 +185,7 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
     here, mean = usage.counted[..., MEMORY] > 0, quotient(usage.used[..., MEMORY], usage.counted[..., MEMORY])
     most = np.where(here, np.maximum(mean, mean + (state.most - mean) * fade), state.most)
     steady = quotient(np.minimum(state.most, most), most) ** _GROWTH
-    seconds = np.where(begun, 0.0, state.demand.seconds * fade)
-    faded = state.demand._replace(seconds=seconds, age=state.demand.age * fade)
+    faded = _faded(state.demand, begun, fade)
     after = state._replace(
         pods=usage.pods,
         starts=_starts(state, usage, elapsed),
@@ -207,6 +206,11 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
         at_us=usage.at_us,
     )
     return _surroundings(after, usage, seen, crowded, hold, ended)
+
+
+def _faded(demand: level.State, begun: NDArray[np.bool_], fade: Array) -> level.State:
+    """Return the levels with what is left of their evidence; none of classes whose pods have just begun in earnest."""
+    return demand._replace(seconds=np.where(begun, 0.0, demand.seconds * fade), age=demand.age * fade)
 
 
 def _followed(demand: level.State, cores: Array, usage: Usage, frozen: NDArray[np.bool_]) -> level.State:

@@ -252,6 +252,8 @@ def _begun(state: State, usage: Usage) -> NDArray[np.bool_]:
 
 def _started(state: State, demand: Array, begun: NDArray[np.bool_]) -> Array:
     """Return `State.started` after a block in which the mean pod of each class has a demand (nodes, slots)."""
+    if not (begun.any() or state.started.any()):
+        return state.started
     mean = state.demand.mean
     same = never_sleeping(mean) & never_sleeping(demand) & (np.round(mean) == np.round(demand))
     kept = state.started + np.where(begun, state.demand.seconds, 0.0)

@@ -112,7 +112,8 @@ def of_nodes(state: classes.State, cost: Cost, weight: Array) -> tuple[Array, Ar
     """
     counted, taken = _evidence(state, cost)
     again = np.where((state.label >= 0) & (state.starts.started > 0), weight, 0.0)[..., None]
-    pods, used = (usage.over_slots(again * part) for part in (counted[..., None], taken))
+    parts = (np.where(again > 0, again * part, 0.0) for part in (counted[..., None], taken))
+    pods, used = map(usage.over_slots, parts)
     return pods[:, 0], used
 
 

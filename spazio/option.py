@@ -35,7 +35,7 @@ _SHORT = {
 # What `--help` lists, besides the short options of the command; `--help-all` lists the rest.
 _MAIN = frozenset(
     ("data_dir", "nats_url", "nats_port", "nats_credentials", "http_port", "log_level", "history_dir", "extender_port")
-) | {"simulated_nodes", "process_replicas", "sample_node_name", "kube_kubeconfig"}
+) | {"simulated_nodes", "process_replicas", "sample_node", "kube_config"}
 # `up` has the options of all services, of which a first start needs these.
 _MAIN_UP = frozenset(
     ("data_dir", "nats_url", "nats_port", "http_port", "dashboard_port", "log_level", "simulated_nodes")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bus import server
+from schemas import settings
 from schemas.messages.base import RELEASE
 from spazio import cli, option
 
@@ -38,6 +39,24 @@ def test_help_is_short_and_help_all_has_every_option(
         listed = [line for line in short.splitlines() if line.startswith("│ --")]
         assert len(listed) <= 10
     assert printed(monkeypatch, capsys, command, "--help") == short
+
+
+def test_what_help_lists_are_settings() -> None:
+    flats = {settings.option_name(section, field) for section, field, _ in settings.options()}
+    assert option._MAIN - flats == set()
+    assert option._MAIN_UP - flats == set()
+    assert option._SPELLINGS.keys() - flats == set()
+    short = {settings.option_name(section, field) for section, fields in option._SHORT.values() for field in fields}
+    assert short - flats == set()
+
+
+def test_help_names_the_node_of_an_agent_and_the_cluster_of_a_watch(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        option.parse("agent", "", ["--help"])
+    assert "--sample-node VALUE" in capsys.readouterr().out
+    assert "--kube-config" in printed(monkeypatch, capsys, "watch", "--help")
 
 
 @pytest.mark.slow

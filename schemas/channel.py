@@ -1,9 +1,9 @@
 """The table of messages: every kind, the subject or key that carries it, and the stream or bucket that keeps it.
 
 One row is one channel. Whatever has to know all kinds is derived from the rows: the codec, the generated documents,
-subjects of the streams, key-value buckets, what a partition decodes, and the check of the README's table. A new kind
-is one row here, the code that makes it, and the code that stores it. Functions take the rows as an argument, so that
-a test can try another table.
+subjects of the streams, key-value buckets, what a partition decodes, and the check of the table in `docs/bus.md`. A
+new kind is one row here, the code that makes it, and the code that stores it. Functions take the rows as an argument,
+so that a test can try another table.
 """
 
 from collections.abc import Sequence
@@ -69,8 +69,8 @@ EDGE = "edge"  # kind of what an agent sends that computes its own part
 CONTAINERS = "containers"  # kind of container events
 
 NODE = Token("node", "node name as one token: a dot as _, any other byte outside A-Z a-z 0-9 - as =XX in hex")
-PARTITION = Token("partition", "number of a shard of nodes, from 0")
-FOLD = Token("fold", "name of a fold: the number of a shard, outlook- and that number for predictions, or forecast")
+PARTITION = Token("partition", "number of a partition of nodes, from 0")
+FOLD = Token("fold", "name of a fold: the number of a partition, outlook- and that number for predictions, or forecast")
 NAMESPACE = Token("namespace", "namespace as one token")
 WORKLOAD = Token("workload", "kind and name of what owns the pods, as one token: Deployment/web")
 POD = Token("pod", "name of the pod as one token")
@@ -162,7 +162,7 @@ CHANNELS: tuple[Channel, ...] = (
     ),
     Channel("model", Model, TELEMETRY, "The global model, once a second", ()),
     Channel(
-        "model", Model, ESTIMATES, "Sums over the nodes of a shard, once a second", _BY_PARTITION, "model_partition"
+        "model", Model, ESTIMATES, "Sums over the nodes of a partition, once a second", _BY_PARTITION, "model_partition"
     ),
     Channel("model", Model, ESTIMATES, "One node's model, once a second, if on", ("local", NODE), "model_local"),
     Channel("prediction", Prediction, ESTIMATES, "Once a minute where it has changed, at once where by much"),
@@ -172,11 +172,11 @@ CHANNELS: tuple[Channel, ...] = (
         "subspace",
         Subspace,
         ESTIMATES,
-        "Directions of the nodes of a shard, every 5 s, if federated",
+        "Directions of the nodes of a partition, every 5 s, if federated",
         _BY_PARTITION,
         "subspace_partition",
     ),
-    Channel("workloads", WorkloadSums, ESTIMATES, "Sums over the nodes of a shard, every 15 s", _BY_PARTITION),
+    Channel("workloads", WorkloadSums, ESTIMATES, "Sums over the nodes of a partition, every 15 s", _BY_PARTITION),
     Channel("forecast", Forecast, ESTIMATES, "Every 15 s for each workload", (NAMESPACE, WORKLOAD)),
     Channel(
         "market", Markets, ESTIMATES, "By the history sink, at its start and every ten minutes", (), publisher="history"

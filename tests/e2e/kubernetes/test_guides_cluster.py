@@ -102,7 +102,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 def scripts() -> dict[str, str]:
     """Return what is typed, by what it is, in an order in which each finds what it needs."""
     *install, remove = blocks(INSTALL)
-    small, production, routes, change = blocks(OVERLAYS)
+    small, routes, production, change = blocks(OVERLAYS)
     save, restore = blocks(BACKUP)
     again = "kubectl apply -f deploy/kubernetes/"
     return {

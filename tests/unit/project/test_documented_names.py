@@ -74,6 +74,14 @@ def test_every_variable_that_a_page_names_is_read_somewhere(page: Path) -> None:
     assert {name for name in others if f'"{name.removeprefix("SPAZIO_")}"' not in CODE} == set()
 
 
+def test_every_label_and_annotation_of_the_code_is_on_the_page_of_labels() -> None:
+    keys = {*re.findall(r'"(spazio\.(?:io/)?[a-z][a-z-]*|[a-z]+\.spazio\.io/[a-z]+)"', CODE)} - SUBJECTS
+    page = (ROOT / "docs" / "labels.md").read_text()
+    metadata = {"spazio.created", "spazio.partitions"}  # of streams
+    assert {key for key in keys - metadata if f"`{key}`" not in page} == set()
+    assert {"spazio.class", "spazio.io/full", "kick.spazio.io/at"} <= keys
+
+
 def test_names_are_found() -> None:
     names = {word for page in CURRENT for word in dotted(page)}
     assert {"http.hung_seconds", "output.full_seconds", "lease.contended", "spazio.market", "spazio.class"} <= names

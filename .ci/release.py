@@ -32,7 +32,8 @@ _STATED = {
     "deploy/helm/spazio/Chart.yaml": r"^(?:version|appVersion): (\S+)",
     "deploy/helm/spazio/values.yaml": r"# spazio(?:-agent)?:(\S+)",
     "docker-compose.yml": r":-spazio(?:-agent)?:([^}]+)}",
-    "deploy/kubernetes/README.md": r"-t spazio(?:-agent)?:(\S+)",
+    "deploy/kubernetes/README.md": r"-t \S*spazio(?:-agent)?:(\S+)",
+    "deploy/helm/README.md": r"spazio(?:-agent)?:(\d+\.\d+\.\d+)",
 } | {
     str(path.relative_to(ROOT)): r"image: spazio(?:-agent)?:(\S+)"
     for path in sorted((ROOT / "deploy" / "kubernetes").glob("*.yaml"))

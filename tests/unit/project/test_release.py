@@ -31,7 +31,7 @@ def test_every_place_states_the_version_of_the_project() -> None:
     assert RELEASE.versions() == ""
     of_ours = {*machine.NAMES, "kubernetes", "watch"}
     assert {f"deploy/kubernetes/{name}.yaml" for name in of_ours} <= RELEASE._STATED.keys()
-    assert len(RELEASE._STATED) == 7 + len(of_ours)
+    assert len(RELEASE._STATED) == 8 + len(of_ours)
 
 
 def test_another_version_is_named_with_its_place(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -164,7 +164,7 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
         usage: The block.
         full: (nodes,) True: no CPU is idle.
         hold: (nodes,) True: containers start or end, so what no pod takes says little.
-        memory: Seconds that evidence counts; they pass for a class without pods, too.
+        memory: Seconds that evidence counts; they pass for a class without pods, too, but not while a level is frozen.
     """
     before = kind.Evidence(state.demand, state.kind, state.quota, state.present_us)
     elapsed = np.where(state.at_us > 0, np.maximum(usage.gap, 0.0), 0.0)
@@ -185,14 +185,15 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
     here, mean = usage.counted[..., MEMORY] > 0, quotient(usage.used[..., MEMORY], usage.counted[..., MEMORY])
     most = np.where(here, np.maximum(mean, mean + (state.most - mean) * fade), state.most)
     steady = quotient(np.minimum(state.most, most), most) ** _GROWTH
-    faded = _faded(state.demand, begun, fade)
+    # Nothing is learned of what is frozen, so nothing of it is forgotten, however long a machine is full.
+    lasting = np.where(frozen & (usage.pods > 0), 1.0, fade)
     after = state._replace(
         pods=usage.pods,
         starts=_starts(state, usage, elapsed),
         disk=disk.update(state.disk, usage),
         present_us=np.where(usage.pods > 0, usage.at_us[:, None], state.present_us),
-        demand=_followed(faded, demand, usage, frozen),
-        started=_started(state, demand, begun) * fade,
+        demand=_followed(_faded(state.demand, begun, lasting), demand, usage, frozen),
+        started=_started(state, demand, begun) * lasting,
         kind=evidence.kind,
         quota=evidence.quota,
         ceiling=usage.ceiling * fade,

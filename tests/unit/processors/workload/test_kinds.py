@@ -254,3 +254,14 @@ def test_pods_that_need_less_than_their_quota_are_followed_where_no_other_pod_ke
 def test_starts_take_no_more_than_their_pods_where_no_ages_are_reported() -> None:
     rows = reports(lambda second: alike(4 if second < 40 else min(second - 35, 8), cpu_cores=0.3)(second), seconds=50)
     assert min(row.available for row in rows if row.seq >= 1040) > 1.0
+
+
+@pytest.mark.slow
+def test_services_that_keep_a_machine_full_for_minutes_are_no_batch() -> None:
+    def pods(second: int) -> list[dict[str, Any]]:
+        full = second >= 100
+        return alike(5, cpu_cores=0.76 if full else 0.6, cpu_pressure=0.22 if full else 0.02)(second)
+
+    rows = reports(pods, seconds=900)[-700:]
+    assert {kind(row) for row in rows} == {"serving"}
+    assert {row.lower for row in rows} == {0}

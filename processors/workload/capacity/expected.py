@@ -112,10 +112,10 @@ def fits(left: Left, costs: Costs | Mixed, law: Law | None) -> Fits:
 
 
 class Next(NamedTuple):
-    """What comes next, (nodes, classes): how likely each class is, and for a lower bound (None: the same)."""
+    """What comes next, (nodes, classes): how likely each class is, and other mixes for which a lower bound holds, too."""
 
     likely: Array
-    least: Array | None = None
+    also: tuple[Array, ...] = ()
 
 
 def of_mix(
@@ -140,7 +140,7 @@ def of_mix(
     expected, others = fits(left, mixed, law), fits(left, running, law_of_running)
     lower, upper = np.minimum(expected.lower, others.lower), np.maximum(expected.upper, others.upper)
     bounded = expected._replace(lower=lower, upper=upper)
-    if coming.least is not None:
-        again = _mixed(costs, _possible(costs, coming.least, pods), unknown)
-        bounded = bounded.at_most(fits(left, again, None if disks is None else disk.mixed(disks, again.weights)))
+    for weights in coming.also:
+        other = _mixed(costs, _possible(costs, weights, pods), unknown)
+        bounded = bounded.at_most(fits(left, other, None if disks is None else disk.mixed(disks, other.weights)))
     return mixed, bounded, law

@@ -16,11 +16,19 @@ _ABSENT_US = 30 * 1_000_000  # without evidence: pods of a class that come then 
 
 
 class Remembered(NamedTuple):
-    """The cluster's newest evidence of a class: its time, what it is, and whether its pods have come back since."""
+    """The cluster's newest evidence of a class.
+
+    Attributes:
+        at_us: When enough nodes had it.
+        item: What it is.
+        returned: Its pods have come back after there was none.
+        present_us: When any node had evidence of it; 0: when enough had.
+    """
 
     at_us: int
     item: ClassSum
     returned: bool = False
+    present_us: int = 0
 
 
 Attested = dict[str, Remembered]  # by class, in order of time
@@ -49,7 +57,7 @@ def remember(before: Attested, model: Model, evident: Mapping[str, ClassSum]) ->
         if not several or (item.nodes or 0) >= fair_share.LEAST_VOTERS
     }
     gone = [
-        (name, each._replace(at_us=min(each.at_us, now)))
+        (name, _still(each, now, present=name in evident))
         for name, each in before.items()
         if name not in newest and now - each.at_us <= REMEMBERED_US and not _exceeds(evident.get(name), each.item)
     ]
@@ -60,10 +68,16 @@ def _renewed(item: ClassSum, now: int, before: Remembered | None) -> Remembered:
     """Return sums of which a pod takes at least what it took before, less what has faded of that."""
     if before is None:
         return Remembered(now, item)
-    at_us, earlier, returned = before
+    at_us, earlier, returned, present_us = before
     pods = item.pods / earlier.pods * 2 ** (-max(now - at_us, 0) / FADING_US)
     most = {"cpu": max(item.cpu, pods * earlier.cpu), "memory": max(item.memory, pods * earlier.memory)}
-    return Remembered(now, item.model_copy(update=most), returned or now - at_us > _ABSENT_US)
+    absent = now - max(at_us, present_us) > _ABSENT_US
+    return Remembered(now, item.model_copy(update=most), returned or absent)
+
+
+def _still(each: Remembered, now: int, *, present: bool) -> Remembered:
+    """Return what stays of a class of which too few nodes have evidence; a clock that was ahead makes nothing last."""
+    return each._replace(at_us=min(each.at_us, now), present_us=now if present else min(each.present_us, now))
 
 
 def _exceeds(item: ClassSum | None, earlier: ClassSum) -> bool:
@@ -75,16 +89,19 @@ def _exceeds(item: ClassSum | None, earlier: ClassSum) -> bool:
 
 def dump(attested: Attested) -> dict[str, Any]:
     """Return what is remembered as JSON types."""
-    return {name: [at_us, item.model_dump(exclude_none=True), came] for name, (at_us, item, came) in attested.items()}
+    return {
+        name: [each.at_us, each.item.model_dump(exclude_none=True), each.returned, each.present_us]
+        for name, each in attested.items()
+    }
 
 
 def load(stored: Mapping[str, Any]) -> Attested:
-    """Take over what `dump` returned; earlier versions did not store what has come back.
+    """Take over what `dump` returned; earlier versions did not store what has come back, and what was present.
 
     Raises:
         ValueError: It is none.
     """
     return {
-        name: Remembered(int(at_us), ClassSum.model_validate(item), *map(bool, came))
-        for name, (at_us, item, *came) in stored.items()
+        name: Remembered(int(at_us), ClassSum.model_validate(item), *(bool(came) for came in later[:1]), *later[1:])
+        for name, (at_us, item, *later) in stored.items()
     }

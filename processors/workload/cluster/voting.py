@@ -193,9 +193,7 @@ def returning(starts: mix.State, pods: Array, absent: NDArray[np.bool_], likely:
     present = np.where(absent, 1.0, pods)
     own = mix.weights(starts.started, starts.recent, present, starts.repeats, starts.transitions)
     back, slots = np.where(absent, own, 0.0), pods.shape[1]
-    others = likely.copy()
-    others[:, :slots] = np.where(absent, 0.0, others[:, :slots])
-    others *= 1.0 - usage.over_slots(back[..., None])
+    others = likely * (1.0 - usage.over_slots(back[..., None]))
     others[:, :slots] += back
     return others
 

@@ -53,6 +53,17 @@ def test_what_was_attested_is_forgotten_where_one_node_shows_that_a_pod_takes_mo
     assert not remember(attested, model_of(1, {"a": three.model_copy(update={"nodes": 1} | more)}))
 
 
+@pytest.mark.parametrize(("left", "returned"), [(2, False), (1, False), (0, True)])
+def test_a_class_has_come_back_only_where_no_node_had_any_of_its_pods_meanwhile(left: int, *, returned: bool) -> None:
+    three = ClassSum(pods=3, cpu=3, memory=3e9, nodes=3)
+    fewer = {"a": ClassSum(pods=left, cpu=left, memory=left * 1e9, nodes=left)} if left else {}
+    attested = remember({}, model_of(0, {"a": three}))
+    for second in range(1, 41):
+        attested = remember(attested, model_of(second * 1_000_000, fewer))
+        attested = classes.load(classes.dump(attested))
+    assert remember(attested, model_of(41_000_000, {"a": three}))["a"].returned is returned
+
+
 def test_what_pods_took_before_their_last_seconds_fades_over_ten_minutes() -> None:
     attested = remember({}, model_of(0, {"a": ClassSum(pods=6, cpu=9.0, memory=6e9, nodes=3)}))
     resting = ClassSum(pods=3, cpu=0.03, memory=6e9, nodes=3)

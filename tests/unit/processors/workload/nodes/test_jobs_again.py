@@ -4,8 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from processors.rows.name_index import NameIndex
+from processors.workload import classes
 from processors.workload.cluster.attested import Remembered, dump, load
-from schemas.messages.estimate import Availability, ClassRoom, ClassSum
+from processors.workload.cluster.view import ClusterView
+from schemas.messages.estimate import Availability, ClassRoom, ClassSum, Model
 from tests.support.processors import telemetry
 from tests.unit.processors.workload.nodes.small_node import Cluster, Stream, pod, seconds
 
@@ -81,3 +84,26 @@ def test_between_waves_of_jobs_of_ever_new_classes_a_node_expects_what_those_too
     assert len(between) > 5
     assert max(row.lower for row in between) <= 7
     assert max(row.available for row in between) <= 7.7
+
+
+def test_a_class_that_came_back_and_is_started_elsewhere_now_bounds_a_node_that_ran_it_long_ago() -> None:
+    """Its own starts, of which hardly anything was left, took the place of those of three nodes."""
+
+    def model(second: int, *, runs: bool) -> Model:
+        old = ClassSum(pods=300, cpu=15, memory=3e11, nodes=30, votes=27.0, coming=0.0, largest=0.0)
+        job = ClassSum(pods=3, cpu=2.4, memory=3e8, nodes=3, votes=3.0, coming=3.0, largest=1.0)
+        return Model(
+            scope="global", at_us=second * 1_000_000, features=["cpu"], moment=[0.0], cost=[0.0], pods=0, nodes=30,
+            classes={"old": old} | ({"job": job} if runs else {}), voting=30, voted=30.0, voiced=3.0,
+        )  # fmt: skip
+
+    index = NameIndex()
+    view, state = ClusterView(index), classes.init(1, 2)
+    for second, runs in ((0, True), *((second, False) for second in range(1, 40)), (40, True)):
+        view.adopt(model(second, runs=runs))
+    state.label[:] = index.number("job"), index.number("old")
+    state.pods[:], state.starts.started[:] = (0.0, 5.0), (1e-40, 5.0)
+    coming = view.coming(state)
+    assert 0.1 < coming.likely[0, 0] < 0.5
+    assert max(mix[0, 0] for mix in coming.also) > 0.9
+    assert min(mix[0, 0] for mix in coming.also) > 0.9

@@ -28,6 +28,7 @@ from processors.workload.usage import CPU, Usage, over_slots
 Array = NDArray[np.float64]
 
 _LEAST = 0.02  # share of time: who waits for less is limited by other things
+_NOT, _WHOLLY = 0.01, 0.03  # and from where to where that turns; a limit would come and go with a noisy mean
 _MEMORY_SECONDS = 10.0
 _ALONE_SECONDS = 3.0
 _QUIET = 0.3  # requests of others: fewer hardly slow a pod down
@@ -157,7 +158,7 @@ def law(state: State, pods: Array, slowdown: Array, classes: int) -> Law | None:
         slowdown: (nodes,) allowed mean slowdown.
         classes: Columns of the result: slots, then classes that run elsewhere, of which nothing is known.
     """
-    waiting = np.where(state.blocked >= _LEAST, state.blocked, 0.0)
+    waiting = state.blocked * np.clip((state.blocked - _NOT) / (_WHOLLY - _NOT), 0.0, 1.0)
     if not waiting.any():
         return None
     allowed = np.maximum(slowdown, _LEAST_SLOWDOWN)[:, None]

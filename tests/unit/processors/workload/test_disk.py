@@ -1,8 +1,10 @@
 """Pods that wait for disks: as many fit as disks bear, which is learned, and nobody else is kept out by them."""
 
+import numpy as np
 import pytest
 
 from processors.partition.partition import Partition
+from processors.workload.capacity import disk
 from schemas.messages.estimate import Availability, ClassRoom
 from tests.support.processors.mix import configured, pod, rows_of, sampled
 from tests.support.processors.telemetry import stored, usage
@@ -131,3 +133,17 @@ def test_a_full_disk_outlives_a_restart() -> None:
     other.restore(machine.partition.snapshot())
     machine.partition = other
     assert room(machine.run(1, 3), "writer").available == 0
+
+
+def test_what_pods_wait_for_bounds_no_more_at_once_where_a_noisy_mean_crosses_a_threshold() -> None:
+    """From 0.0199 to 0.0201 of a second, room fell from as many as the node may run to seven."""
+    free = list[float]()
+    for blocked in (0.0095, 0.0105, 0.0199, 0.0201, 0.0295, 0.0305):
+        state = disk.init(1, 1)._replace(
+            blocked=np.full((1, 1), blocked), cores=np.full((1, 1), 0.01), seconds=np.full((1, 1), 60.0)
+        )
+        law = disk.law(state, np.full((1, 1), 20.0), np.full(1, 2.0), 1)
+        free.append(1.0 if law is None else float(law.free[0, 0]))
+    assert np.abs(np.diff(free)[::2]).max() < 0.1
+    assert free[0] == 1.0
+    assert free[-1] < 0.2

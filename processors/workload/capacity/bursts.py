@@ -124,5 +124,5 @@ def of(state: State, cores: Array, soaking: NDArray[np.bool_]) -> tuple[Array, N
     Returns:
         Cores (nodes, slots), and whether its threads are always runnable then; of other classes what was given.
     """
-    seen = state.seen > _SEEN
-    return np.where(seen, np.maximum(state.taken, cores), cores), np.where(seen, state.soaking > SOAKING, soaking)
+    more = (state.seen > _SEEN) & (state.taken > cores)
+    return np.where(more, state.taken, cores), np.where(more, state.soaking > SOAKING, soaking)

@@ -135,3 +135,10 @@ def test_a_class_that_no_longer_works_in_bursts_is_believed_after_a_quarter_of_a
 def test_noise_of_seconds_is_no_burst() -> None:
     random = np.random.default_rng(7)
     assert not bursting(0.3 * random.lognormal(-0.125, 0.5) for _ in range(5000))
+
+
+def test_a_burst_that_takes_no_more_than_now_says_nothing_of_the_kind_either() -> None:
+    ones = np.ones((1, 1))
+    state = bursts.init(1, 1)._replace(seen=2 * ones, taken=0.9 * ones, soaking=0 * ones)
+    cores, soaking = bursts.of(state, ones, ones > 0)
+    assert (cores[0, 0], soaking[0, 0]) == (1.0, True)

@@ -106,6 +106,7 @@ class Facts:
             if node in nodes or (node not in reported and abs(now_us - at_us) > age_us):
                 del self._newest_us[node], self._nodes[node]
                 self._waiting.pop(node, None)
+                self._groups.pop(node, None)
         for node in nodes & self._groups.keys():
             del self._groups[node]
 

@@ -114,7 +114,7 @@ class Workloads:
                     if (given_up := self._given_up(row, slots, pods, pods[name])) is None:
                         break
                     slot = slots.pop(given_up)
-                    self._state.pods[row, last] += pods.get(given_up, 0)
+                    self._add_to_rest(row, pods.get(given_up, 0))
                 slots[name] = slot
                 self._clear(row, slot, name)
                 if name in self._unplaced.get(tally.node, ()):  # its pods run already, so none of them starts now
@@ -129,6 +129,13 @@ class Workloads:
             self._clear(row, last, UNNAMED)
         # The last one is that of pods without a running container.
         return np.array([*(slots.get(name, last) for name in names), -1], dtype=np.intp)[tally.grouping.number]
+
+    def _add_to_rest(self, row: int, pods: int) -> None:
+        """Count pods, which run already, as those of no class with a slot of its own."""
+        last = self._columns - 1
+        if pods and self._state.label[row, last] == EMPTY:
+            self._clear(row, last, UNNAMED)
+        self._state.pods[row, last] += pods
 
     def _clear(self, row: int, slot: int, name: str) -> None:
         """Give a slot to a class of which the node knows nothing yet."""

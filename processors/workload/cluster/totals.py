@@ -69,7 +69,9 @@ def add_up(state: classes.State, cost: Cost, believed: Believed, names: Sequence
     soaking = counted * (state.kind > kind.SOAKING)
     starts = mix.faded(state.starts, np.maximum(at_us - state.at_us, 0) / 1e6)
     used = (state.label >= 0) & ((counted > 0) | (starts.started > _FORGOTTEN))
-    running = np.where(counted > 0, state.pods, 0.0) * factor
+    # Of pods that a node has little evidence of, too, it counts for no more than others: they make a class unknown.
+    most = np.where(np.isnan(believed.fair), np.inf, np.maximum(fair_share.MOST * believed.fair, 1.0))
+    running = np.where(counted > 0, np.minimum(state.pods * factor, most), 0.0)
     assumed = np.where(np.isnan(believed.cost), cost.value, believed.cost)
     likely = mix.weights(starts.started, starts.recent, state.pods, starts.repeats, starts.transitions)
     votes = voting.votes(likely, assumed, believed.mixed, believed.mix)
@@ -84,6 +86,8 @@ def add_up(state: classes.State, cost: Cost, believed: Believed, names: Sequence
     )
     present = np.flatnonzero((totals[:, 0] > 0) | (totals[:, 4] > 0)).tolist()
     ranked = sorted((-totals[label, 0], names[label], label) for label in present)
+    # One node may name as many classes as it likes; those that others know of come first.
+    kept = sorted(sorted(ranked, key=lambda each: nodes[each[-1]] == 1)[:MAXIMUM_CLASSES])
     by_class = {
         name: ClassSum(
             **dict(zip(_FIELDS, totals[label].tolist(), strict=True)),
@@ -92,7 +96,7 @@ def add_up(state: classes.State, cost: Cost, believed: Believed, names: Sequence
             above=_some(above[label]),
             below=_some(below[label]),
         )
-        for _, name, label in ranked[:MAXIMUM_CLASSES]
+        for _, name, label in kept
     }
     if not by_class:
         return None

@@ -260,3 +260,10 @@ def test_the_bound_holds_for_what_runs_as_well_as_for_what_was_started_last() ->
     of_running = (1 - 1 / ALLOWED - taken) / (taken / 5)
     assert row.available > 1.3 * of_running
     assert 0 < row.lower < of_running
+
+
+def test_a_class_that_gives_up_its_slot_starts_no_pods_by_that() -> None:
+    partition, daemons = Partition(configured(), 0), {f"system/d{number}": 1 for number in range(8)}
+    partition.fold(steady(range(0, 6000, 20), daemons, cost=(0.05, 1e8)))
+    outputs, _ = partition.fold(steady(range(6000, 6006), daemons | {"shop/app": 2}, cost=(0.05, 1e8)))
+    assert (rows_of(outputs)[-1].mix or {})["shop/app"] > 0.9

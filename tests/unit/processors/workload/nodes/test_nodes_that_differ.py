@@ -6,7 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schemas.messages.estimate import Availability
+from processors.partition.partition import Partition
+from schemas import codec
+from schemas.messages.estimate import MAXIMUM_CLASSES, Availability, ClassSum, Model
+from schemas.settings import load
 from tests.support.processors import telemetry
 from tests.unit.processors.workload.nodes.small_node import GIB, Cluster, Stream, by_cores, pod, seconds
 
@@ -81,3 +84,67 @@ def test_what_daemon_sets_take_is_not_what_the_next_pod_takes() -> None:
     empty = folded([first + second for first, second in zip(daemons, apps, strict=True)], 60, facts)["n6"]
     assert empty.available == pytest.approx(fits(0.4), rel=0.25)
     assert empty.lower <= fits(0.4)
+
+
+def test_a_node_whose_services_take_less_than_elsewhere_counts_what_they_take_for_as_long_as_it_is_full() -> None:
+    """As soon as their evidence had faded they counted with what others of them take: no room, where 1.9 threads fit."""
+    cluster, rooms = Cluster(), dict[int, Availability]()
+    busy = [[pod(100 * node + each, "shop/web", 0.46) for each in range(4)] for node in range(4)]
+    calm = [pod(900 + each, "shop/web", 0.1) for each in range(8)]
+    batch = [pod(950 + each, "jobs/batch", 0.775) | {"cpu_pressure": 0.225} for each in range(4)]
+    for second in range(135):
+        full = second >= 75
+        messages: Stream = []
+        for number, pods in enumerate([*busy, calm + batch if full else calm]):
+            ages = [600] * 8 + [second - 75] * 4 if pods[-1] is batch[-1] else None
+            waiting = 0.9 if number == len(busy) and full else 0.0
+            messages += next(seconds(f"n{number}", second, second + 1, pods, ages=ages, waiting=waiting))
+        if (row := cluster.fold(messages).get("n4")) is not None:
+            rooms[second] = row
+    early, late = ((rooms[second].classes or {})["shop/web"].cpu or 0.0 for second in (85, 134))
+    assert late == pytest.approx(early, rel=0.1)
+    assert rooms[134].excess == 0
+
+
+def test_classes_that_one_node_names_displace_none_that_several_run() -> None:
+    cluster, named = Partition(load({}, environ={}), 0), list[Model]()
+    alone = [[pod(1000 * node + 10 * kind + each, f"own/{node}-{kind}", 0.01) for kind in range(8) for each in range(5)]
+             for node in range(8)]  # fmt: skip
+    common = [[pod(9000 + node, "shop/web", 0.1)] for node in range(3)]
+    for second in range(20):
+        batch: Stream = []
+        for number, pods in enumerate([*alone, *common]):
+            batch += next(seconds(f"n{number}", second, second + 1, pods))
+        named += [each.message for each in cluster.fold(batch)[0] if isinstance(each.message, Model)]
+    listed = named[-1].classes or {}
+    assert len(listed) == MAXIMUM_CLASSES
+    assert (listed["shop/web"].nodes or 0) == 3
+
+
+def test_pods_of_which_one_node_has_little_evidence_do_not_make_a_class_unknown() -> None:
+    honest = [[pod(100 * node + each, "shop/web", 0.1) for each in range(3)] for node in range(10)]
+    many = [pod(5000 + each, "shop/web", 0.001, 1e6) for each in range(300)]
+    cluster, assumed = Cluster(), list[float]()
+    for second in range(45):
+        batch: Stream = []
+        for number, pods in enumerate([*honest, many if second >= 30 else []]):
+            batch += next(seconds(f"n{number}", second, second + 1, pods))
+        batch += next(seconds("empty", second, second + 1, []))
+        row = cluster.fold(batch)["empty"]
+        if second >= 30:
+            assumed.append((row.classes or {})["shop/web"].prior or 0.0)
+    assert max(assumed) < 0.2
+
+
+def test_a_pod_of_no_class_counts_as_a_service_of_what_the_mean_pod_takes() -> None:
+    settings = load({"estimate_report_seconds": "0.5"}, environ={})
+    web = ClassSum(pods=1, cpu=0.1, memory=0.05 * GIB, nodes=1)
+    known = Model(
+        scope="global", at_us=1, features=list(settings.model.features), moment=[0.0] * 15,
+        cost=[2.0, 0.1 * GIB, 0.0, 0.0, 0.0], pods=2, nodes=5, costed=5, classes={"shop/web": web},
+    )  # fmt: skip
+    partition, rows = Partition(settings, 0), list[Availability]()
+    partition.fold([(telemetry.NAMES.model, codec.encode(known))])
+    for messages in seconds("n", 0, 20, []):
+        rows += [each.message for each in partition.fold(messages)[0] if isinstance(each.message, Availability)]
+    assert rows[-1].available == pytest.approx(fits(1.0), rel=0.05)

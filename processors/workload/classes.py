@@ -185,7 +185,6 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
     here, mean = usage.counted[..., MEMORY] > 0, quotient(usage.used[..., MEMORY], usage.counted[..., MEMORY])
     most = np.where(here, np.maximum(mean, mean + (state.most - mean) * fade), state.most)
     steady = quotient(np.minimum(state.most, most), most) ** _GROWTH
-    # Nothing is learned of what is frozen, so nothing of it is forgotten, however long a machine is full.
     lasting = np.where(frozen & (usage.pods > 0), 1.0, fade)
     after = state._replace(
         pods=usage.pods,

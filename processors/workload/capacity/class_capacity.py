@@ -109,9 +109,7 @@ def update(
     columns = costs.label.shape[1]
     left = Left(free, spread, np.maximum(nodes.most - nodes.pods, 0.0), settings.policy.whole)
     disks = disk.law(state.disk, state.pods, nodes.soaked / nodes.cores, columns)
-    reference, serving = nodes.reference[:, None], np.zeros((len(nodes.reference), 1), dtype=np.bool_)
-    unknown = Unknown((reference * _factor(serving, reference, nodes))[:, 0], nodes.averaged)
-    pods = _padded(state.pods, columns)
+    pods, unknown = _padded(state.pods, columns), Unknown(nodes.unknown, nodes.averaged)
     of_class = expected.fits(left, costs, disks)
     mixed, of_mix, law = expected.of_mix(left, costs, disks, coming, pods, unknown)
     if (then := _in_bursts(left, costs, state, cost, nodes)) is not None:

@@ -112,7 +112,7 @@ def fits(left: Left, costs: Costs | Mixed, law: Law | None) -> Fits:
 
 
 class Next(NamedTuple):
-    """What comes next, (nodes, classes): how likely each class is, and other mixes for which a lower bound holds, too."""
+    """What comes next, (nodes, classes): how likely each class is, and more mixes for which a lower bound holds."""
 
     likely: Array
     also: tuple[Array, ...] = ()

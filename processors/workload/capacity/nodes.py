@@ -5,7 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from processors.estimation import level
+from processors.estimation import level, slowdown
+from processors.workload.usage import CPU
 
 Array = NDArray[np.float64]
 
@@ -49,6 +50,13 @@ class Nodes(NamedTuple):
     pods: Array
     churn: NDArray[np.bool_]
     at_us: NDArray[np.int64]
+
+    @property
+    def unknown(self) -> Array:
+        """Share (nodes, resources) of what pods may have that one of an unknown class takes, as a service."""
+        share = self.reference / self.amount
+        share[:, CPU] *= slowdown.weight(self.reference[:, CPU], self.queueing)
+        return share
 
 
 class Cluster(NamedTuple):

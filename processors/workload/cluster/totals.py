@@ -69,9 +69,7 @@ def add_up(state: classes.State, cost: Cost, believed: Believed, names: Sequence
     soaking = counted * (state.kind > kind.SOAKING)
     starts = mix.faded(state.starts, np.maximum(at_us - state.at_us, 0) / 1e6)
     used = (state.label >= 0) & ((counted > 0) | (starts.started > _FORGOTTEN))
-    # Of pods that a node has little evidence of, too, it counts for no more than others: they make a class unknown.
-    most = np.where(np.isnan(believed.fair), np.inf, np.maximum(fair_share.MOST * believed.fair, 1.0))
-    running = np.where(counted > 0, np.minimum(state.pods * factor, most), 0.0)
+    running = np.where(counted > 0, _bounded(state.pods * factor, believed.fair), 0.0)
     assumed = np.where(np.isnan(believed.cost), cost.value, believed.cost)
     likely = mix.weights(starts.started, starts.recent, state.pods, starts.repeats, starts.transitions)
     votes = voting.votes(likely, assumed, believed.mixed, believed.mix)
@@ -86,8 +84,6 @@ def add_up(state: classes.State, cost: Cost, believed: Believed, names: Sequence
     )
     present = np.flatnonzero((totals[:, 0] > 0) | (totals[:, 4] > 0)).tolist()
     ranked = sorted((-totals[label, 0], names[label], label) for label in present)
-    # One node may name as many classes as it likes; those that others know of come first.
-    kept = sorted(sorted(ranked, key=lambda each: nodes[each[-1]] == 1)[:MAXIMUM_CLASSES])
     by_class = {
         name: ClassSum(
             **dict(zip(_FIELDS, totals[label].tolist(), strict=True)),
@@ -96,7 +92,7 @@ def add_up(state: classes.State, cost: Cost, believed: Believed, names: Sequence
             above=_some(above[label]),
             below=_some(below[label]),
         )
-        for _, name, label in kept
+        for _, name, label in _kept(ranked, nodes)
     }
     if not by_class:
         return None
@@ -125,6 +121,16 @@ def _evidence(state: classes.State, cost: Cost) -> tuple[Array, Array]:
     """Return of how many pods of each class there is evidence, (nodes, slots), and what they use, (…, resources)."""
     counted = np.maximum(1.0 - cost.prior.max(axis=2), 0.0) * state.pods
     return counted, classes.slope(state) * counted[..., None]
+
+
+def _bounded(pods: Array, fair: Array) -> Array:
+    """Return pods (nodes, slots), of each node no more than it may have evidence of: the rest make a class unknown."""
+    return np.minimum(pods, np.where(np.isnan(fair), np.inf, np.maximum(fair_share.MOST * fair, 1.0)))
+
+
+def _kept(ranked: list[tuple[float, str, int]], nodes: NDArray[np.intp]) -> list[tuple[float, str, int]]:
+    """Return the classes to list, in their order; one node may name many, so those that others know of come first."""
+    return sorted(sorted(ranked, key=lambda each: nodes[each[-1]] == 1)[:MAXIMUM_CLASSES])
 
 
 def _some(beyond: Array) -> list[float] | None:

@@ -87,7 +87,7 @@ def test_what_daemon_sets_take_is_not_what_the_next_pod_takes() -> None:
 
 
 def test_a_node_whose_services_take_less_than_elsewhere_counts_what_they_take_for_as_long_as_it_is_full() -> None:
-    """As soon as their evidence had faded they counted with what others of them take: no room, where 1.9 threads fit."""
+    """As their evidence faded they counted with what others of them take: no room, where 1.9 threads had some."""
     cluster, rooms = Cluster(), dict[int, Availability]()
     busy = [[pod(100 * node + each, "shop/web", 0.46) for each in range(4)] for node in range(4)]
     calm = [pod(900 + each, "shop/web", 0.1) for each in range(8)]

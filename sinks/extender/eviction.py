@@ -144,21 +144,25 @@ def _without(
     victim_counts: defaultdict[str, Array] = defaultdict(lambda: np.zeros(size))
     requested: defaultdict[str, Array] = defaultdict(lambda: np.zeros(size))
     nonzero: defaultdict[str, Array] = defaultdict(lambda: np.zeros(size))
-    gone = np.zeros(size)
+    gone, stated, kind_of = np.zeros(size), np.zeros(size), cluster_state.reserved.kind
     for index, uids in enumerate(victims):
         for uid in uids:
             bound = cluster_state.pods.bound.get(uid)
             if bound is None:
                 continue
             gone[index] += 1
-            victim_counts[cluster_state.reserved.kind(bound.workload, bound.row)][index] += 1
+            kind = kind_of(bound.workload, bound.row)
+            victim_counts[kind][index] += 1
+            if kind == kind_of(pod.workload, bound.row):  # neither is reported, or both are of one class
+                stated[index] += _replaced(pod, bound.requests)
             for resource, amount in bound.requests.items():
                 requested[resource][index] += amount
             for resource, amount in pod_sums.nonzero(bound.requests).items():
                 nonzero[resource][index] += amount
     room = np.zeros(size)
     for kind, number in victim_counts.items():
-        room += number * cluster_state.reserved.freed(pod.workload, kind, rows)
+        room += number * cluster_state.reserved.freed(pod.workload, kind, rows, nodes.room)
+    room = np.fmax(room, stated)
     return replace(
         nodes,
         room=nodes.room + room,
@@ -167,3 +171,9 @@ def _without(
         requested={resource: nodes.requested[resource] - requested[resource] for resource in nodes.requested},
         nonzero={resource: nodes.nonzero[resource] - nonzero[resource] for resource in nodes.nonzero},
     )
+
+
+def _replaced(pod: Pod, requests: Mapping[str, float]) -> float:
+    """Return the share of a pod, at most 1, that the requests of another one make room for."""
+    shares = (requests.get(resource, 0.0) / amount for resource, amount in pod.nonzero.items() if amount)
+    return min(1.0, *shares)

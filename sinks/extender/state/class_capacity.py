@@ -97,12 +97,16 @@ class ClassCapacities:
             return True
         return bool((self._column(workload)[:, 2] <= MOSTLY_ASSUMED).any())
 
-    def worth(self, workload: str, kind: str, rows: NDArray[np.intp]) -> Array:
-        """Return (nodes,) the number of pods of a class that take as much as one pod of a kind."""
-        if kind == workload:
-            return np.ones(len(rows))
+    def worth(self, room: Array, kind: str, rows: NDArray[np.intp]) -> Array:
+        """Return (nodes,) the number of pods of a class that take as much as one pod of another kind.
+
+        Args:
+            room: (nodes,) how many pods of the class fit, by reports or by requests.
+            kind: The other kind.
+            rows: Rows of the nodes.
+        """
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = self.of(workload, rows) / self.of(kind, rows)
+            ratio = room / self.of(kind, rows)
         return np.clip(np.where(np.isnan(ratio), 1.0, ratio), 1 / _CONVERSION, _CONVERSION)
 
     def _column(self, workload: str) -> Array:
@@ -135,7 +139,8 @@ def by_requests(columns: Rows, pod: Pod, rows: NDArray[np.intp]) -> list[Array]:
     for resource, amount in pod.nonzero.items():
         free = columns[f"free:{resource}"][rows]
         room = np.minimum(room, np.where(np.isnan(free), np.inf, free / max(amount, _LEAST)))
-    places, sure = _places(columns, rows), np.floor(room / (_TAIL if stated else _WIDE_TAIL))
+    # Not in whole pods: a bound of 1 would leave nothing for the pod while any other is on its way, however small.
+    places, sure = _places(columns, rows), room / (_TAIL if stated else _WIDE_TAIL)
     own = {"room": np.fmin(room, places), "sure": np.fmin(sure, places), "assumed": np.ones(len(rows))}
     return [np.where(np.isfinite(room), values, columns[name][rows]) for name, values in own.items()]
 

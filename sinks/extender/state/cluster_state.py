@@ -219,7 +219,7 @@ class ClusterState:
         room, sure, withheld, assumed, running = self._fits(pod, rows, now_us)
         emptied = np.zeros(len(rows))
         for kind, column in self.pods.gone.columns() if (states == STALE).any() else ():
-            emptied = emptied + column[rows] * self.reserved.freed(pod.workload, kind, rows)
+            emptied = emptied + column[rows] * self.reserved.freed(pod.workload, kind, rows, room)
         more = np.where(states == STALE, emptied, np.where(states == FRESH, 0.0, np.nan))
         resources = sorted({"cpu", "memory", "ephemeral-storage", "pods", *pod.requests})
         both = ("cpu", "memory")

@@ -68,7 +68,7 @@ class Reserved:
             if not taken.any():  # most kinds, where a node or two are asked about
                 continue
             if kind != workload:
-                taken = taken * self._classes.worth(workload, kind, rows)
+                taken = taken * self._classes.worth(room, kind, rows)
             if kind == MEAN:
                 unreported = taken
             else:
@@ -84,9 +84,15 @@ class Reserved:
         for kind in self._totals:
             yield kind, self._rows[self._prefix + kind]
 
-    def freed(self, workload: str, kind: str, rows: NDArray[np.intp]) -> Array:
-        """Return (nodes,) the room for a class that one pod of another kind leaves.
+    def freed(self, workload: str, kind: str, rows: NDArray[np.intp], room: Array) -> Array:
+        """Return (nodes,) the room for a class that one pod of a kind leaves.
 
         At most one pod: the ratio of kinds is estimated from the room that is left, which is little on a full node.
+
+        Args:
+            workload: The class.
+            kind: The kind of the pod that leaves.
+            rows: Rows of the nodes.
+            room: (nodes,) how many pods of the class fit.
         """
-        return np.minimum(self._classes.worth(workload, kind, rows), 1.0)
+        return np.ones(len(rows)) if kind == workload else np.minimum(self._classes.worth(room, kind, rows), 1.0)

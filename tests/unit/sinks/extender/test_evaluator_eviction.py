@@ -56,3 +56,18 @@ async def test_evicting_helps_only_where_room_is_all_that_lacks() -> None:
     replica.cluster_state.report(report("a", START, 0.5))
     raw = asked("p", annotations={"spazio.disk-type": "ssd"})
     assert await replica.selector.preempt(raw, {"a": ["victim"]}) == {}
+
+
+async def test_a_victim_of_an_unreported_class_leaves_what_it_requests() -> None:
+    """Half a core is free, and mean pods take a tenth of one: a pod of a core needs one of a core, or ten of the mean."""
+    replica = Replica(given(), Clock())
+    replica.cluster_state.report(report("a", START, 5.0, lower=0.0, free={"cpu": 0.5, "memory": GIB}))
+    for uid, cpu in (("large", 2.0), ("small", 0.1)):
+        requests = {"cpu": cpu, "memory": GIB}
+        replica.cluster_state.pods.hear(
+            pod(uid, 1, node="a", phase="Running", ready_us=START - 60 * SECOND, workload=uid, requests=requests)
+        )
+    replica.cluster_state.report(report("a", START, 5.0, lower=0.0, free={"cpu": 0.5, "memory": GIB}))
+    raw = asked("p", workload="new", cpu="1")
+    assert await replica.selector.preempt(raw, {"a": ["small"]}) == {}
+    assert await replica.selector.preempt(raw, {"a": ["large"]}) == {"a": ["large"]}

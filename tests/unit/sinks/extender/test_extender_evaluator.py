@@ -33,8 +33,8 @@ def test_a_class_that_nobody_has_seen_is_judged_by_its_requests_with_a_wide_tail
         result = replica.cluster_state.candidates(parse(question), ["a"], rows, replica.clock.now_us)
         return float(result.room[0]), float(result.sure[0]), bool(result.unseen[0])
 
-    assert judged(cpu="2", memory="1Gi") == (4.0, 2.0, True)
-    assert judged(cpu="64", memory="1Gi") == (0.125, 0.0, True)
+    assert judged(cpu="2", memory="1Gi") == (4.0, 4.0 / 1.64, True)
+    assert judged(cpu="64", memory="1Gi") == (0.125, 0.125 / 1.64, True)
     room, sure, unseen = judged()
     assert room == pytest.approx(8 * 1024 / 200)
     assert sure < room / 3

@@ -22,6 +22,7 @@ STRATEGIES: tuple[str, ...] = get_args(StrategyName)
 FACTORS = ("fit", "disk", "network", "price", "stability", "priority")
 AVAILABLE = "available"  # the option of `weighted` that is no factor
 TARGET = "target"
+LONGEST = 2000  # characters: all strategies with an option for each of their numbers take fewer
 
 _TERM = re.compile(r"(?P<name>\w+)(?:\((?P<options>[^()]*)\))?(?:=(?P<weight>[^()=]+))?")
 
@@ -45,8 +46,10 @@ def terms(text: str) -> dict[str, Term]:
     Term(weight=1.0, options={'price': 3.0, 'fit': 1.0})
 
     Raises:
-        ValueError: A strategy or an option is unknown, or a number is out of range.
+        ValueError: A strategy or an option is unknown, a number is out of range, or the text is too long.
     """
+    if len(text) > LONGEST:
+        raise ValueError(f"has {len(text)} characters, and may have {LONGEST}")
     result: dict[str, Term] = {}
     for part in text.split("+"):
         match = _TERM.fullmatch(part.strip())

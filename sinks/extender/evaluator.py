@@ -17,9 +17,10 @@ from sinks.extender.candidate import Array, Candidates, Mask, Pod
 from sinks.extender.state.cluster_state import UNKNOWN, ClusterState
 from sinks.extender.strategy import combine, registry
 from sinks.extender.strategy.protocol import Strategy
-from sinks.extender.strategy.weighted import Weighted
+from sinks.extender.strategy.weighted import ASKED, Weighted
 
 STRATEGY, PLACEMENT = "spazio.strategy", "spazio.placement"
+READ = frozenset((STRATEGY, PLACEMENT, *ASKED))  # the labels and annotations of a pod on which a verdict depends
 UNHEARD = "no telemetry for too long"
 STARTING = "the node has only just been added: its first report is awaited, and meanwhile it takes one pod"
 UNDESCRIBED = (
@@ -31,6 +32,7 @@ NO_MARKET = "no past prices and interruptions: is a history sink running?"
 _ROOM_STRATEGY = "availability"
 _KNOWN_FIRST = 1e6
 _SPREAD = 1e-3
+_MOST_TEXTS = 1000  # annotations are input of users
 
 Chosen = list[tuple[Strategy, float]]
 Relieve = Callable[[Pod, Candidates, NDArray[np.intp], int], Candidates]
@@ -153,15 +155,22 @@ class Evaluator:
     def _chosen(self, pod: Pod) -> tuple[Chosen, str]:
         """Return the strategies of a pod, and the error in its annotation; empty: none."""
         default = self._profiles.get(pod.scheduler, self._settings.strategies)
-        wanted, note = pod.annotations.get(STRATEGY, default), ""
         try:
-            strategies = self._strategies.get(wanted) or registry.make(ranking.terms(wanted), self._settings)
+            return self._made(pod.annotations.get(STRATEGY, default)), ""
         except ValueError as error:
-            note, wanted = f"annotation {STRATEGY}: {error}"[:500], default
-            strategies = self._strategies.get(wanted) or registry.make(ranking.terms(wanted), self._settings)
-        if len(self._strategies) < 1000:  # annotations are input of users
-            self._strategies[wanted] = strategies
-        return strategies, note
+            return self._made(default), f"annotation {STRATEGY}: {error}"[:500]
+
+    def _made(self, text: str) -> Chosen:
+        """Return the strategies that a text names; those of the texts that were used last are kept.
+
+        Raises:
+            ValueError: As `ranking.terms`.
+        """
+        chosen = self._strategies.pop(text, None) or registry.make(ranking.terms(text), self._settings)
+        self._strategies[text] = chosen
+        if len(self._strategies) > _MOST_TEXTS:
+            del self._strategies[next(iter(self._strategies))]
+        return chosen
 
 
 def exemption(pod: Pod) -> str:

@@ -8,24 +8,28 @@ pod from that node, the annotation is repeated after growing pauses.
 
 import asyncio
 import logging
+import sys
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import NamedTuple
 
 from prometheus_client import Counter
 
+from schemas.sections import ranking
 from schemas.sections.placement import Extender
 from sinks.extender.candidate import Pod
-from sinks.extender.evaluator import Evaluator, Verdict
+from sinks.extender.evaluator import READ, Evaluator, Verdict
 from sinks.extender.state.cluster_state import ClusterState
 
 log = logging.getLogger(__name__)
 
 _INTERVAL_SECONDS = 0.25
 _EVALUATED = 8  # kinds of waiting pods evaluated per turn
-_MOST_OF_KIND, _MOST = 16, 256  # each keeps the names of its nodes; one annotation requeues all rejected pods
+# Of a kind, and of all beyond the first of each: with 5,000 nodes each keeps 40 kB of references to their names. One
+# annotation requeues all rejected pods.
+_MOST_OF_KIND, _MOST = 16, 256
 _MOST_KINDS, _MOST_IN_LINE = 1000, 10_000
 _MOST_UNREGISTERED = 16
 _LONGEST_PAUSE = 60.0
@@ -97,8 +101,9 @@ class WaitingPods:
 
     def rejected(self, verdict: Verdict) -> None:
         """Add a rejected pod."""
-        pod, now = verdict.pod, time.monotonic()
-        names = list(compress(verdict.nodes.names, verdict.registered.tolist()))
+        pod, now = _slim(verdict.pod), time.monotonic()
+        # Requests about the same nodes share their names.
+        names = [sys.intern(str(name)) for name in compress(verdict.nodes.names, verdict.registered.tolist())]
         # The API may report such a node a moment later. Few are kept: a client may have invented them.
         unregistered = list(compress(verdict.nodes.names, (~verdict.registered).tolist()))[:_MOST_UNREGISTERED]
         kind = pod.workload, tuple(sorted(pod.requests.items()))
@@ -227,3 +232,12 @@ class WaitingPods:
 
 def _resting(waiting: _Rejected, pause: float, now: float) -> bool:
     return now - waiting.requeued_at < min(_LONGEST_PAUSE, pause * 2.0 ** min(waiting.requeues, 10) / 2)
+
+
+def _slim(pod: Pod) -> Pod:
+    """Return a pod with the labels and annotations that count in a verdict; others can have 256 KiB for each pod."""
+    return replace(pod, labels=_read(pod.labels), annotations=_read(pod.annotations))
+
+
+def _read(texts: Mapping[str, str]) -> dict[str, str]:
+    return {name: text for name, text in texts.items() if name in READ and len(text) <= ranking.LONGEST}

@@ -26,6 +26,7 @@ AT_RISK = "nodes like this one are taken away more often than the pod allows"
 DISK = ("spazio.disk-type", "disktype")
 NETWORK = ("spazio.network-type",)
 _KINDS = {"disk": DISK, "network": NETWORK}
+ASKED = (MINIMUM, DISK[0], NETWORK[0])  # what a pod asks with
 
 
 def limited(resource: str) -> str:

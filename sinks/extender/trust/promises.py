@@ -211,17 +211,20 @@ class PromiseTracker:
         return self._records.setdefault(namespace, _Record())
 
     def hear(self, other: Trust) -> None:
-        """Take over what another replica has seen, or this one before a restart, where that is more."""
+        """Take over what another replica has seen, or this one before a restart, where that is more.
+
+        Messages come in order, and that of a replica that has ended stays for an hour. So of equal evidence the newest
+        counts, until something has settled here.
+        """
         if other.replica == self.replica:
             return
         for each in other.promises:
             record = self._record(each.namespace)
-            if record is not None and each.evidence > len(record.recent):
-                record.recent.clear()
-                record.recent.extend([False] * (each.evidence - each.against) + [True] * each.against)
-                if each.promoted and self._promotes:
-                    self._promoted.add(each.namespace)
-                self._weigh(each.namespace, record, may_promote=True)
+            if record is None or each.evidence < max(1, len(record.recent) + bool(record.nodes)):
+                continue
+            record.recent.clear()
+            record.recent.extend(spread(each.against, each.evidence))
+            self._weigh(each.namespace, record, may_promote=True, promoted=each.promoted and self._promotes)
 
     def is_promoted(self, namespace: str) -> bool:
         """Tell whether the pods of a namespace are placed."""
@@ -231,11 +234,11 @@ class PromiseTracker:
     def _promotes(self) -> bool:
         return self._settings.promote and self._settings.mode == "shadow"
 
-    def _weigh(self, namespace: str, record: _Record, *, may_promote: bool) -> None:
-        """Promote a namespace, or take that back, by its evidence."""
+    def _weigh(self, namespace: str, record: _Record, *, may_promote: bool, promoted: bool | None = None) -> None:
+        """Promote a namespace, or take that back, by its evidence; `promoted`: it is elsewhere; None: as it is here."""
         settings, before = self._settings, namespace in self._promoted
         evidence, against = len(record.recent), sum(record.recent)
-        if before:
+        if before if promoted is None else promoted:
             after = against <= settings.promote_risk * evidence
         else:
             enough = may_promote and self._promotes and evidence >= settings.promote_promises
@@ -271,6 +274,18 @@ class PromiseTracker:
 def _late(minute: _Minute, now: float) -> set[str]:
     """Return the namespaces whose first pod came too late to be seen."""
     return {name for name, at in minute.namespaces.items() if now - at < _SETTLED_SECONDS + _LEAST_SECONDS}
+
+
+def spread(broken: int, evidence: int) -> list[bool]:
+    """Return whether each promise was broken; in which order is not known, so the broken ones are spread evenly.
+
+    One after the other leaves a full window. If all kept ones came first, they would leave first, and the share of the
+    broken ones would rise to twice what it is.
+
+    >>> spread(2, 6)
+    [False, False, True, False, False, True]
+    """
+    return [(number + 1) * broken // evidence > number * broken // evidence for number in range(evidence)]
 
 
 def upper(successes: int, trials: int) -> float:

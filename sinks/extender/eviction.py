@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from sinks.extender.candidate import Array, Candidates, Mask, Pod
 from sinks.extender.evaluator import STARTING, UNDESCRIBED, UNHEARD, Verdict
-from sinks.extender.state import pods as pod_sums
+from sinks.extender.state import pod_sums
 from sinks.extender.state.cluster_state import ClusterState
 from sinks.extender.strategy import combine
 

@@ -18,7 +18,7 @@ from kube.api import Api
 from kube.follow import Follower
 from schemas.messages.facts import NodeFacts, PodFacts, Taint
 from schemas.sections.measurement import Kube
-from sinks.extender.state.pods import nonzero
+from sinks.extender.state.pod_sums import nonzero
 from spazio import count
 from spazio.simulation import trace
 from spazio.simulation.scenario import Scenario, Unreadable

@@ -16,7 +16,7 @@ from typing import Any
 
 from kube import quantity
 from schemas import workload
-from sinks.extender.state.pods import nonzero
+from sinks.extender.state.pod_sums import nonzero
 
 Row = Mapping[str, str]
 Table = dict[str, Any]

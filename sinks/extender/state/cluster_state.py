@@ -20,7 +20,7 @@ from schemas.messages.facts import NodeFacts
 from schemas.messages.prediction import Prediction
 from schemas.settings import Settings
 from sinks.extender.candidate import Array, Candidates, Mask, Pod
-from sinks.extender.state import pods as pod_sums
+from sinks.extender.state import pod_sums
 from sinks.extender.state.class_capacity import ClassCapacities, admitting_first, by_requests, evident
 from sinks.extender.state.market import Market
 from sinks.extender.state.pods import Pods, Terms

@@ -13,16 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kube import quantity
 from kube.pod import belongs_to_node
 from schemas.messages.facts import UNBOUND, PodFacts
-from sinks.extender import pod
-from sinks.extender.candidate import Container
-from sinks.extender.state.reserved import STATED, Reserved
+from sinks.extender.state import pod_sums
+from sinks.extender.state.reserved import Reserved
 from sinks.extender.state.rows import Rows
-from sinks.extender.strategy import target_load_packing
 
-_STAND_INS = {name: float(quantity.parse(amount)) for name, amount in pod.STAND_INS.items()}
 _SECOND_US = 1_000_000
 # A pod that has not run by then waits for something: an image, a volume, a ConfigMap that does not exist.
 _STUCK_US = 60 * _SECOND_US
@@ -149,7 +145,7 @@ class Pods:
                 kind=self.reserved.kind(facts.workload, row),
                 version=facts.version,
                 requests=facts.requests,
-                cpu=expected(facts.requests, facts.limits),
+                cpu=pod_sums.expected(facts.requests, facts.limits),
                 running_us=self._running(facts),
                 covered=False,
                 bound_us=facts.at_us,
@@ -268,30 +264,4 @@ class Pods:
             self.gone.add(bound.row, self.gone.kind(bound.workload, bound.row), 1)
 
     def _sum(self, bound: BoundPod, sign: int) -> None:
-        add(self.rows, bound.row, bound.requests, sign)
-
-
-def add(rows: Rows, row: int, requests: Mapping[str, float], sign: int) -> None:
-    """Add a pod's requests to its node's sums (sign 1), or subtract them (sign -1)."""
-    for resource, amount in requests.items():
-        if amount:  # a column for each resource that is named would take as much memory as somebody likes
-            rows.count(f"requested:{resource}", row, sign * amount, sign)
-    for resource, amount in nonzero(requests).items():
-        rows[f"nonzero:{resource}"][row] += sign * amount
-    rows["pods"][row] += sign
-
-
-def nonzero(requests: Mapping[str, float]) -> dict[str, float]:
-    """Return a pod's CPU and memory requests, with kube-scheduler's defaults for missing ones."""
-    return {resource: requests.get(resource, least) for resource, least in _STAND_INS.items()}
-
-
-def columns() -> dict[str, float]:
-    """Return the columns that pods need, and their values in an empty row."""
-    stated = {f"stated:{resource}": 0.0 for resource in STATED}
-    return {**dict.fromkeys(("pods", "recent", "starting", "placed", "nonzero:cpu", "nonzero:memory"), 0.0), **stated}
-
-
-def expected(requests: Mapping[str, float], limits: Mapping[str, float] | None = None) -> float:
-    """Return the cores that a pod is expected to use, as if it were one container."""
-    return target_load_packing.expected([Container(requests.get("cpu"), (limits or {}).get("cpu"))])
+        pod_sums.add(self.rows, bound.row, bound.requests, sign)

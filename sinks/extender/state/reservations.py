@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from schemas.messages.placement import Held, Reservations
-from sinks.extender.state import pods as pod_sums
+from sinks.extender.state import pod_sums
 from sinks.extender.state.pods import Pods
 from sinks.extender.state.rows import Rows
 from sinks.extender.state.unconfirmed import Unconfirmed

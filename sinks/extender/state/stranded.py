@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinks.extender.candidate import Array, Pod
-from sinks.extender.state import pods
+from sinks.extender.state import pod_sums
 from sinks.extender.state.cluster_state import FRESH, ClusterState
 
 _MOST_CLASSES = 32
@@ -96,6 +96,6 @@ def pod(workload: str, requests: Mapping[str, float]) -> Pod:
         annotations={},
         requests=requests,
         limits={},
-        nonzero=pods.nonzero(requests),
+        nonzero=pod_sums.nonzero(requests),
         containers=(),
     )

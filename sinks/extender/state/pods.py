@@ -125,6 +125,8 @@ class Pods:
             self.pending[uid] = None
         if ended:
             self.over[uid] = facts.version
+        else:
+            self.over.pop(uid, None)  # it is there again: what is held for it counts
         if ended or facts.node == UNBOUND:
             self._drop(uid, facts.at_us if ended else None)
             return
@@ -156,10 +158,7 @@ class Pods:
     def forget(self, uid: str, at_us: int | None) -> None:
         """Remove a pod that the API does not have any more, since `at_us`; None: unknown."""
         bound = self.bound.get(uid)
-        self._doubted.discard(uid)
-        self.pending.pop(uid, None)
-        self.over[uid] = max(self.over.get(uid, 0), bound.version if bound else 0)
-        self._drop(uid, at_us)
+        self._end(uid, bound.version if bound else 0, at_us)
 
     def report(self, row: int, at_us: int) -> None:
         """Store the time of a node's report, and end the reservations of pods that it shows."""
@@ -182,7 +181,9 @@ class Pods:
             self._left, self._since_us = len(self._doubted), now_us
         elif self._since_us and now_us - self._since_us > _LISTED_US:
             for uid in list(self._doubted):
-                self.forget(uid, None)
+                # The watch may be slow: a pod that comes later as it was before is believed.
+                bound = self.bound.get(uid)
+                self._end(uid, bound.version - 1 if bound else -1, None)
         self._see(now_us)
         while self._waiting and self._waiting[0][0] <= now_us - _STUCK_US:
             bound_us, uid = self._waiting.popleft()
@@ -199,6 +200,13 @@ class Pods:
         """Forget the oldest ended pods beyond `most`."""
         while len(self.over) > most:
             del self.over[next(iter(self.over))]
+
+    def _end(self, uid: str, version: int, at_us: int | None) -> None:
+        """Remove a pod, since `at_us`; None: unknown. Facts up to the version are ignored from now on."""
+        self._doubted.discard(uid)
+        self.pending.pop(uid, None)
+        self.over[uid] = max(self.over.get(uid, -1), version)
+        self._drop(uid, at_us)
 
     def _see(self, now_us: int) -> None:
         while self._showing and self._showing[0][0] <= now_us:

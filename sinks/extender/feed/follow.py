@@ -7,6 +7,7 @@ each node that the bucket lacks is taken, too.
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 
 _REPORTS = "availability"
 _OVER = 100_000  # pods that are over and remembered, so that late messages do not bring them back
+_MARKED_SECONDS = 3000.0  # of an ended pod; the watch lets its marker expire after an hour
 _AHEAD_US = 5_000_000
 _WARNED = 1000
 
@@ -88,16 +90,17 @@ class Followed:
         names, of = self._names, subscription.of
 
         def bucket(
-            kind: str, name: str, decode: Decode[M], take: Callable[[Decoded[M | None]], None]
+            kind: str, name: str, decode: Decode[M], take: Callable[[Decoded[M | None]], None], marked: float = math.inf
         ) -> Source[M | None]:
-            return Source(kind, f"KV_{name}", f"$KV.{name}.>", subscription.or_deleted(decode), take)
+            decoded = subscription.or_deleted(decode)
+            return Source(kind, f"KV_{name}", f"$KV.{name}.>", decoded, take, marked_seconds=marked)
 
         return [
             bucket(_REPORTS, names.availability_bucket, of(Availability), self._availability),
             Source("silence", names.estimates, names.of("availability", "*"), self._missing, self._silent, once=True),
             bucket("reservations", names.reservations_bucket, of(Reservations), self._reservations),
             bucket("nodes", names.nodes_bucket, of(NodeFacts), self._node),
-            bucket("pods", names.pods_bucket, of(PodFacts, by_node=False), self._pod),
+            bucket("pods", names.pods_bucket, of(PodFacts, by_node=False), self._pod, _MARKED_SECONDS),
             # Facts of a producer that writes no buckets count too; facts that come both ways are applied once.
             Source("nodefacts", names.telemetry, names.part("*", "nodefacts"), of(NodeFacts), self._node),
             Source("podfacts", names.telemetry, names.part("*", "podfacts"), of(PodFacts), self._pod, newest=False),

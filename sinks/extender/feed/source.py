@@ -2,10 +2,15 @@
 
 Messages are taken in small parts, so that a question does not wait behind thousands of them. The client's own watch of
 a bucket is not used: it loses messages when a connection breaks, and says nothing.
+
+A key that is deleted leaves a marker for some time. A reader that was cut off for longer has missed the first of them,
+so it reads the bucket from its start, and what the bucket lacks has ended.
 """
 
 import contextlib
 import logging
+import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -28,6 +33,7 @@ _PART = 25  # messages taken before others get a turn
 _LINGER_SECONDS = 0.02  # one by one they would cost as much as the answers
 _PLACES_LINGER_SECONDS = 0.002  # what other replicas hold is to be known at once
 _PATIENCE_SECONDS, _SILENCES = 0.5, 4
+_QUIET_SECONDS = 60.0  # `read` returns after so long without a message, unless the server is away
 _AGAIN_SECONDS = 0.5
 
 TAKEN = Counter("spazio_extender_messages_total", "messages taken, by kind", ["kind"])
@@ -48,6 +54,7 @@ class Source(Generic[M]):
         take: Updates the cluster state.
         newest: Begin with the last message of each subject.
         once: Read what is there at the start, and then no more.
+        marked_seconds: Time for which the marker of a deleted key is kept for sure.
     """
 
     kind: str
@@ -57,6 +64,7 @@ class Source(Generic[M]):
     take: Callable[[Decoded[M]], None]
     newest: bool = True
     once: bool = False
+    marked_seconds: float = math.inf
 
 
 class _Complete(Exception):
@@ -90,6 +98,7 @@ class Following(Generic[M]):
         self._report_loaded, self._report_refused = loaded, refused
         self._identity, self._position = "", Mark(0)
         self._loaded, self._silences = False, 0
+        self._read_at = time.time()  # of the machine, which may have slept
         self._linger = _PLACES_LINGER_SECONDS if source.kind == "reservations" else _LINGER_SECONDS
 
     async def run(self) -> None:
@@ -107,12 +116,8 @@ class Following(Generic[M]):
     async def _follow(self) -> None:
         source = self._source
         identity = (await stream.describe(self._client, source.stream)).identity
-        if identity != self._identity:
-            if source.kind == "pods" and self._identity:
-                self._cluster_state.pods.renewed()
-            self._identity, self._position = identity, Mark(0)
-            if source.kind == "reservations":
-                self._cluster_state.reservations.renewed()
+        if identity != self._identity or self._is_late():
+            self._begin(identity)
         reader = Reader(
             self._client,
             source.stream,
@@ -125,13 +130,30 @@ class Following(Generic[M]):
         account = LEDGER.account(f"extender {source.kind}", source.stream)
         async with Subscription(reader, source.decode, self._refuse, most=_PART, account=account) as messages:
             while True:
-                timeout = None if self._loaded else _PATIENCE_SECONDS
+                timeout = _QUIET_SECONDS if self._loaded else _PATIENCE_SECONDS
                 batch = await messages.read(linger_seconds=self._linger, timeout_seconds=timeout)
+                if self._is_late():
+                    return
                 self._take(batch)
-                self._position = messages.mark
+                self._position, self._read_at = messages.mark, time.time()
                 self._note_loaded(batch)
                 if self._loaded and source.once:
                     raise _Complete
+
+    def _is_late(self) -> bool:
+        """Tell whether markers of what has ended may have expired since the last reading."""
+        return time.time() - self._read_at > self._source.marked_seconds
+
+    def _begin(self, identity: str) -> None:
+        """Read from the start: the stream is another one, or markers of what has ended may be missing."""
+        kind, is_listed = self._source.kind, identity == self._identity
+        if is_listed:
+            log.warning("extender.read_again", extra={"stream": self._source.stream, "reason": "cut off for too long"})
+        if kind == "pods" and self._identity:
+            self._cluster_state.pods.renewed(time.time_ns() // 1000 if is_listed else 0)
+        if kind == "reservations":
+            self._cluster_state.reservations.renewed()
+        self._identity, self._position, self._read_at = identity, Mark(0), time.time()
 
     def _take(self, batch: Batch[M]) -> None:
         for received in batch.messages:

@@ -167,10 +167,14 @@ class Pods:
         for uid in list(self.uncovered.get(row, ())):
             self._cover(uid, self.bound[uid])
 
-    def renewed(self) -> None:
-        """Doubt all pods, since their bucket was created again: nothing tells of those that ended meanwhile."""
+    def renewed(self, listed_us: int = 0) -> None:
+        """Doubt all pods, since their bucket was created again: nothing tells of those that ended meanwhile.
+
+        Args:
+            listed_us: When the bucket, which is complete, began to be read again; 0: the watch is to list all pods.
+        """
         self._doubted = {*self.bound, *self.pending}
-        self._left, self._since_us = len(self._doubted), 0
+        self._left, self._since_us = len(self._doubted), listed_us
 
     def age(self, now_us: int) -> None:
         """Mark the pods that have not run long after they were bound; their room stays reserved.

@@ -41,7 +41,7 @@ class Pod:
             a request.
         containers: CPU of each container, for predictions by container.
         overhead_cpu: Cores of the pod's overhead.
-        static: The kubelet runs it from a file, so its node is fixed.
+        pinned: Its required affinity names one node.
         nominated: Node on which the scheduler has evicted pods for it; empty: none.
     """
 
@@ -59,7 +59,7 @@ class Pod:
     nonzero: Mapping[str, float]
     containers: tuple[Container, ...]
     overhead_cpu: float = 0.0
-    static: bool = False
+    pinned: bool = False
     nominated: str = ""
 
 

@@ -1,6 +1,7 @@
 """Decides which nodes a pod may go to, and which of them is best: policy first, then strategies.
 
-Pods that belong to a node (DaemonSets, static ones) and pods that opt out are not evaluated. A silent node keeps its
+Pods of DaemonSets and pods that opt out are not evaluated. Who creates a pod chooses its owner, so a DaemonSet's is one
+whose affinity names one node, as the controller sets it. Static pods are never asked about. A silent node keeps its
 last capacity for a while (`ClusterState`). A node that is silent for longer, or that never reported, ranks behind all
 others. If this holds for all nodes that a pod may use, they pass without the guarantee.
 """
@@ -175,10 +176,8 @@ class Evaluator:
 
 def exemption(pod: Pod) -> str:
     """Return why a pod is not evaluated; empty: it is."""
-    if pod.owner_kind == "DaemonSet":
+    if pod.owner_kind == "DaemonSet" and pod.pinned:
         return "a DaemonSet's pod belongs to its node"
-    if pod.static:
-        return "a static pod belongs to its node"
     if pod.annotations.get(PLACEMENT) == "off":
         return f"annotation {PLACEMENT} is off"
     return ""

@@ -10,7 +10,6 @@ from typing import Any
 from kube import clock, owner, quantity, resource
 from sinks.extender.candidate import Container, Pod
 
-_SOURCE = "kubernetes.io/config.source"  # the kubelet's source of the pod; "api" for pods from the API server
 STAND_INS = {"cpu": "100m", "memory": "200Mi"}  # kube-scheduler's defaults for a container without requests
 _DEFAULT_SCHEDULER = "default-scheduler"
 _LONGEST = 253  # longest name in Kubernetes
@@ -61,9 +60,23 @@ def _pod(raw: Object, metadata: Object, spec: Object, identity: tuple[str, str, 
         nonzero=_nonzero(raw, spec, requests),
         containers=tuple(_container(each) for each in spec.get("containers") or ()),
         overhead_cpu=_amount((spec.get("overhead") or {}).get("cpu")) or 0.0,
-        static=kind == "Node" or annotations.get(_SOURCE, "api") != "api",
+        pinned=_is_pinned(spec),
         nominated=str((raw.get("status") or {}).get("nominatedNodeName") or ""),
     )
+
+
+def _is_pinned(spec: Object) -> bool:
+    """Tell whether the required affinity names one node, as the controller of DaemonSets has it for each pod."""
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    terms = (affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get("nodeSelectorTerms") or ()
+    named = [{name for each in term.get("matchFields") or () for name in _names(each)} for term in terms]
+    return all(named) and len(set[str]().union(*named)) == 1
+
+
+def _names(requirement: Object) -> list[str]:
+    """Return the nodes that a requirement names."""
+    by_name = requirement.get("key") == "metadata.name" and requirement.get("operator") == "In"
+    return list(requirement.get("values") or ()) if by_name else []
 
 
 def _nonzero(raw: Object, spec: Object, requests: Mapping[str, float]) -> dict[str, float]:

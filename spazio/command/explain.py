@@ -13,6 +13,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -100,7 +101,10 @@ def read(path: Path) -> list[Described]:
         for item, thing in _objects(content):
             try:
                 if read_pod := _pod(thing):
-                    pods.append(Described(pod.parse(read_pod), _replicas(thing)))
+                    parsed = pod.parse(read_pod)
+                    # The controller of a DaemonSet names the node in each pod, but not in the template.
+                    pinned = parsed.pinned or thing.get("kind") == "DaemonSet"
+                    pods.append(Described(replace(parsed, pinned=pinned), _replicas(thing)))
             except ValueError as error:
                 faults.append(f"{path}: document {number}, line {line}{item}: {error}")
     if faults:

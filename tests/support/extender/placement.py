@@ -70,8 +70,14 @@ def pod(uid: str, version: int = 1, **changed: Any) -> PodFacts:
     return PodFacts(**fields | changed)
 
 
+def pinned(*nodes: str) -> dict[str, Any]:
+    """Return an affinity that names nodes, as the controller of a DaemonSet names one."""
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]} for name in nodes]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+
+
 def asked(uid: str, *, workload: str = "", cpu: str = "100m", owner: str = "", **metadata: Any) -> dict[str, Any]:
-    """Return a pod as the scheduler sends it."""
+    """Return a pod as the scheduler sends it; one of a DaemonSet is for node a."""
     labels = {"spazio.class": workload} if workload else {}
     owners = [{"kind": owner, "name": "o", "controller": True}] if owner else None
     return {
@@ -80,7 +86,7 @@ def asked(uid: str, *, workload: str = "", cpu: str = "100m", owner: str = "", *
             "ownerReferences": owners, **metadata,
         },
         "spec": {
-            "schedulerName": "default-scheduler",
+            "schedulerName": "default-scheduler", **({"affinity": pinned("a")} if owner == "DaemonSet" else {}),
             "containers": [{"name": "main", "image": "x", "resources": {"requests": {"cpu": cpu, "memory": "128Mi"}}}],
         },
         "status": {"phase": "Pending"},

@@ -59,7 +59,7 @@ async def test_evicting_helps_only_where_room_is_all_that_lacks() -> None:
 
 
 async def test_a_victim_of_an_unreported_class_leaves_what_it_requests() -> None:
-    """Half a core is free, and mean pods take a tenth of one: a pod of a core needs one of a core, or ten of the mean."""
+    """Half a core is free, and five mean pods fit: a pod of a core needs the room of one of two cores."""
     replica = Replica(given(), Clock())
     replica.cluster_state.report(report("a", START, 5.0, lower=0.0, free={"cpu": 0.5, "memory": GIB}))
     for uid, cpu in (("large", 2.0), ("small", 0.1)):

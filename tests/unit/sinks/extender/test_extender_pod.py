@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from sinks.extender import pod
 from sinks.extender.candidate import Container, Pod
+from tests.support.extender.placement import pinned
 
 GOLDEN: dict[str, Any] = json.loads((Path(__file__).parents[2] / "kubernetes" / "pod.json").read_text())
 MIB = 2**20
 BARE = {"metadata": {"uid": "u", "namespace": "shop", "name": "web-1"}, "spec": {}}
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 often = settings(deadline=None, max_examples=300, derandomize=True)
 
 
@@ -23,6 +25,15 @@ def made(*containers: dict[str, Any], metadata: dict[str, Any] | None = None, **
     """Return a pod of containers with such resources."""
     main = [{"name": f"c{number}", "resources": each} for number, each in enumerate(containers)]
     return {"metadata": {**BARE["metadata"], **(metadata or {})}, "spec": {"containers": main, **spec}}
+
+
+def _required(*terms: dict[str, Any]) -> dict[str, Any]:
+    return {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": list(terms)}}}
+
+
+def _terms(affinity: dict[str, Any]) -> list[dict[str, Any]]:
+    terms: list[dict[str, Any]] = affinity["nodeAffinity"][_REQUIRED]["nodeSelectorTerms"]
+    return terms
 
 
 def test_the_golden_pod_is_read_whole() -> None:
@@ -84,7 +95,7 @@ def test_what_the_api_may_leave_out_or_send_as_null_is_none() -> None:
     assert (result.workload, result.owner_kind, result.priority) == ("shop/web", "", 0)
     assert (result.requests, result.nonzero, result.containers) == ({}, {"cpu": 0, "memory": 0}, ())
     assert result.scheduler == "default-scheduler"
-    assert not result.static
+    assert not result.pinned
 
 
 def test_a_cron_jobs_pod_without_a_time_belongs_to_its_cron_job() -> None:
@@ -95,17 +106,21 @@ def test_a_cron_jobs_pod_without_a_time_belongs_to_its_cron_job() -> None:
 
 
 @pytest.mark.parametrize(
-    ("metadata", "static"),
+    ("affinity", "is_pinned"),
     [
-        ({"annotations": {"kubernetes.io/config.source": "file"}}, True),
-        ({"annotations": {"kubernetes.io/config.source": "api"}}, False),
-        ({"ownerReferences": [{"kind": "Node", "name": "n1", "controller": True}]}, True),
-        ({"ownerReferences": [{"kind": "Node", "name": "n1"}]}, False),
-        ({"ownerReferences": [{"kind": "DaemonSet", "name": "log", "controller": True}]}, False),
+        (None, False),
+        ({"podAffinity": {}}, False),
+        (pinned(), False),
+        (pinned("n1"), True),
+        (pinned("n1", "n1"), True),
+        (pinned("n1", "n2"), False),
+        (_required({"matchExpressions": []}), False),
+        (_required(*_terms(pinned("n1")), {"matchExpressions": []}), False),
+        ({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": _terms(pinned("n1"))}}, False),
     ],
 )
-def test_a_pod_that_the_kubelet_has_from_a_file_is_static(metadata: dict[str, Any], static: bool) -> None:
-    assert pod.parse(made(metadata=metadata)).static is static
+def test_a_pod_is_pinned_if_its_required_affinity_names_one_node(affinity: Any, is_pinned: bool) -> None:
+    assert pod.parse(made(affinity=affinity)).pinned is is_pinned
 
 
 @pytest.mark.parametrize(

@@ -224,7 +224,6 @@ async def test_while_nothing_can_be_held_pods_wait_or_pass_as_settings_say() -> 
     [
         ({"owner": "DaemonSet"}, "a DaemonSet's pod belongs to its node"),
         ({"annotations": {"spazio.placement": "off"}}, "annotation spazio.placement is off"),
-        ({"annotations": {"kubernetes.io/config.source": "file"}}, "a static pod belongs to its node"),
     ],
 )
 async def test_pods_that_are_not_ours_pass_and_hold_nothing(about: dict[str, Any], why: str) -> None:
@@ -237,6 +236,17 @@ async def test_pods_that_are_not_ours_pass_and_hold_nothing(about: dict[str, Any
         0,
     )
     assert await replica.selector.prioritize(asked("p", **about), NODES) == {}
+
+
+@pytest.mark.parametrize(
+    "about", [{"owner": "Node"}, {"owner": "DaemonSet"}, {"annotations": {"kubernetes.io/config.source": "file"}}]
+)
+async def test_who_creates_a_pod_cannot_have_it_pass_as_one_of_its_node(about: dict[str, Any]) -> None:
+    replica = replica_with({"a": 0.0, "b": 0.0})
+    raw = asked("p", **about)
+    raw["spec"].pop("affinity", None)  # to one node, which the controller of a DaemonSet sets
+    assert list((await replica.selector.filter(raw, NODES)).passing) == []
+    assert replica.decisions[0].outcome == "rejected"
 
 
 @pytest.mark.parametrize("bound", [False, True], ids=["reserved", "bound, not running yet"])

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from sinks.extender import evaluator
 from sinks.extender.state.cluster_state import ClusterState
 from spazio.command import explain
 from tests.support.extender.placement import SECOND, START, given, node, report
@@ -49,6 +50,14 @@ def test_the_parallel_pods_of_a_cron_job_are_its_replicas(tmp_path: Path) -> Non
     job = "{parallelism: 5, template: {spec: {containers: []}}}"
     path.write_text(f"kind: CronJob\nmetadata: {{name: report}}\nspec: {{jobTemplate: {{spec: {job}}}}}\n")
     assert named(explain.read(path)) == [("report", 5)]
+
+
+def test_the_pods_of_a_daemon_set_belong_to_their_nodes_though_its_template_names_none(tmp_path: Path) -> None:
+    path = tmp_path / "pods.yaml"
+    spec = "{template: {spec: {containers: []}}}"
+    path.write_text(f"kind: DaemonSet\nmetadata: {{name: log}}\nspec: {spec}\n")
+    (described,) = explain.read(path)
+    assert evaluator.exemption(described.pod) == "a DaemonSet's pod belongs to its node"
 
 
 def test_every_faulty_document_beside_a_good_one_is_named_with_its_line(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Pods that the API reports, and which of them telemetry does not show yet.
 
 A bound pod takes room at once, but the node's reports show it only once it runs and its start has passed the smoothing.
-Until a report covers the start, the pod counts as a reservation. The transition from reservation to measurement
+Until a report covers the start, the pod counts as a reservation, and again from a change of its requests (a resize in
+place) or of its class until a report covers that. The transition from reservation to measurement
 therefore has no gap, whichever scheduler bound the pod, and facts and reports suffice to rebuild the state after a
 restart. (The dissertation releases the reservation when the pod leaves Pending, which admits other pods for the seconds
 in between.)
@@ -51,7 +52,8 @@ class BoundPod:
         version: Version of its newest facts.
         requests: Its requests.
         cpu: Predicted cores while telemetry does not show it.
-        running_us: Time when it was first seen running; None: it is not.
+        running_us: Time when it was first seen running as it is, or when its requests or its class changed since;
+            None: it is not.
         covered: A report shows it.
         bound_us: Time of the facts that reported the bind.
         moves: It would need another node if its own were removed.
@@ -71,6 +73,11 @@ class BoundPod:
     moves: bool
     stuck: bool = False
     seen: bool = False
+
+    @property
+    def takes(self) -> tuple[str, Mapping[str, float]]:
+        """What decides how much room it takes: its class and its requests."""
+        return self.workload, self.requests
 
 
 @dataclass(slots=True)
@@ -131,7 +138,7 @@ class Pods:
             self._drop(uid, facts.at_us if ended else None)
             return
         row = self.rows.row(facts.node)
-        if before is not None and before.row == row and before.requests == facts.requests:
+        if before is not None and before.row == row and before.takes == (facts.workload, facts.requests):
             before.version = facts.version
             before.running_us = before.running_us or self._running(facts)
             if before.running_us is not None:
@@ -139,21 +146,28 @@ class Pods:
             self._cover(uid, before)
             return
         self._drop(uid)
-        self._add(
-            uid,
-            BoundPod(
-                row=row,
-                workload=facts.workload,
-                kind=self.reserved.kind(facts.workload, row),
-                version=facts.version,
-                requests=facts.requests,
-                cpu=pod_sums.expected(facts.requests, facts.limits),
-                running_us=self._running(facts),
-                covered=False,
-                bound_us=facts.at_us,
-                moves=not belongs_to_node(facts),
-            ),
+        self._replace(facts, row, before)
+
+    def _replace(self, facts: PodFacts, row: int, before: BoundPod | None) -> None:
+        """Add a pod that was bound, or that takes something else than before: no report shows that yet."""
+        running_us = self._running(facts)
+        is_changed = before is not None and before.row == row
+        bound = BoundPod(
+            row=row,
+            workload=facts.workload,
+            kind=self.reserved.kind(facts.workload, row),
+            version=facts.version,
+            requests=facts.requests,
+            cpu=pod_sums.expected(facts.requests, facts.limits),
+            running_us=facts.at_us if is_changed and running_us is not None else running_us,
+            covered=False,
+            bound_us=facts.at_us,
+            moves=not belongs_to_node(facts),
         )
+        self._add(facts.pod, bound)
+        if before is not None and before.seen and before.workload == bound.workload:
+            bound.seen = True
+            self._seen[bound.workload] += 1
 
     def forget(self, uid: str, at_us: int | None) -> None:
         """Remove a pod that the API does not have any more, since `at_us`; None: unknown."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from schemas.messages.placement import MOST_RANKED, Decision, Mode, Outcome, Ranked, Refusal
+from schemas.messages.placement import MOST_RANKED, Decision, Mode, Ranked, Refusal
 from sinks.extender.candidate import Array
 from sinks.extender.evaluator import Verdict
 from sinks.extender.state.cluster_state import STATES
@@ -19,14 +19,11 @@ _MOST_NEEDS = 8
 _LONGEST = 500
 
 
-def make(
-    verdict: Verdict, *, outcome: Outcome, index: int | None, mode: Mode, note: str, at_us: int, seconds: float
-) -> Decision:
+def make(verdict: Verdict, *, index: int | None, mode: Mode, note: str, at_us: int, seconds: float) -> Decision:
     """Return the message for a decision.
 
     Args:
         verdict: The evaluated nodes.
-        outcome: The outcome.
         index: Index of the reserved node among the verdict's nodes; None: no room is reserved.
         mode: argmax, graded or shadow.
         note: A remark; empty: none.
@@ -40,10 +37,10 @@ def make(
         name=pod.name,
         pod=pod.uid,
         at_us=at_us,
-        outcome=outcome,
+        outcome=verdict.outcome,
         node=None if index is None else verdict.nodes.names[index],
         mode=mode,
-        guaranteed=outcome == "placed" and index is not None and bool(verdict.guaranteed[index]) and not note,
+        guaranteed=verdict.outcome == "placed" and index is not None and bool(verdict.guaranteed[index]) and not note,
         note=(note or verdict.note)[:_LONGEST] or None,
         workload=pod.workload,
         strategies={strategy.name: weight for strategy, weight in verdict.strategies},

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from schemas.messages.placement import Outcome
 from schemas.sections import ranking
 from schemas.sections.placement import Extender
 from sinks.extender.candidate import Array, Candidates, Mask, Pod
@@ -69,6 +70,13 @@ class Verdict(NamedTuple):
     scores: Mapping[str, Array]
     guaranteed: Mask
     registered: Mask
+
+    @property
+    def outcome(self) -> Outcome:
+        """What becomes of the pod: it is not evaluated and passes, it is placed, or each node is refused."""
+        if not self.strategies:
+            return "passed"
+        return "placed" if self.passing.any() else "rejected"
 
     def order(self) -> Array:
         """Return (nodes,) the sort key, highest for the best node; minus infinity for refused nodes."""

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from prometheus_client import Counter
 
-from schemas.messages.placement import Decision, Held, Outcome
+from schemas.messages.placement import Decision, Held
 from schemas.sections.placement import Extender
 from sinks.extender import decision, pod
 from sinks.extender.candidate import Pod
@@ -234,7 +234,7 @@ class PlacementSelector(Selector):
 
     def _record(self, verdict: Verdict, index: int | None, note: str, seconds: float) -> None:
         """Publish the decision, and remember the pod if it was rejected."""
-        outcome: Outcome = "passed" if not verdict.strategies else "placed" if verdict.passing.any() else "rejected"
+        outcome = verdict.outcome
         DECISIONS.labels(outcome).inc()
         if outcome == "rejected":
             self._waiting.rejected(verdict)
@@ -247,7 +247,6 @@ class PlacementSelector(Selector):
             self._warn(verdict.note or _FULL_ELSEWHERE)
         message = decision.make(
             verdict,
-            outcome=outcome,
             index=index,
             mode=self._settings.mode,
             note=note,

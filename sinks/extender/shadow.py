@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.messages.placement import Decision, Outcome
+from schemas.messages.placement import Decision
 from schemas.sections.placement import Extender
 from sinks.extender import decision, pod
 from sinks.extender.candidate import Pod
@@ -136,11 +136,9 @@ class ShadowSelector(Selector):
 
     def _decide(self, asked: Pod, names: Sequence[str], began: float) -> None:
         verdict = self._evaluator.evaluate(asked, names, self._clock())
-        outcome: Outcome = "passed" if not verdict.strategies else "placed" if verdict.passing.any() else "rejected"
-        DECISIONS.labels(outcome).inc()
+        DECISIONS.labels(verdict.outcome).inc()
         message = decision.make(
             verdict,
-            outcome=outcome,
             index=verdict.best() if verdict.strategies else None,
             mode="shadow",
             note=_NOTE,

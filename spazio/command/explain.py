@@ -66,11 +66,9 @@ def run(settings: Settings, path: Path, *, json_output: bool) -> int:
 
 
 def _placement(settings: Settings, verdict: Verdict) -> Decision:
-    best = verdict.best()
     return decision.make(
         verdict,
-        outcome="passed" if not verdict.strategies else "rejected" if best is None else "placed",
-        index=best if verdict.strategies else None,
+        index=verdict.best() if verdict.strategies else None,
         mode=settings.extender.mode,
         note="",
         at_us=time.time_ns() // 1000,

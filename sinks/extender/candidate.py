@@ -79,8 +79,8 @@ class Candidates:
             of which no evidence comes.
         reserved: Room reserved for pods that telemetry does not show yet, in pods of this kind.
         binding: The resource that runs out first; empty: unknown.
-        allocatable: By resource, in cores, bytes and counts; every resource that the pod requests has an entry, another
-            may have none.
+        allocatable: By resource, in cores, bytes and counts; every resource that the pod requests or limits has an
+            entry, another may have none.
         requested: Sums of the effective requests of the node's pods and reservations; same keys.
         nonzero: cpu and memory requests of the node's pods and reservations with the stand-ins of `Pod.nonzero`. Their
             facts are sums, so that one counts a stand-in once, if no container of it has the request; kube-scheduler

@@ -221,7 +221,7 @@ class ClusterState:
         for kind, column in self.pods.gone.columns() if (states == STALE).any() else ():
             emptied = emptied + column[rows] * self.reserved.freed(pod.workload, kind, rows, room)
         more = np.where(states == STALE, emptied, np.where(states == FRESH, 0.0, np.nan))
-        resources = sorted({"cpu", "memory", "ephemeral-storage", "pods", *pod.requests})
+        resources = sorted({"cpu", "memory", "ephemeral-storage", "pods", *pod.requests, *pod.limits})
         both = ("cpu", "memory")
         requested = Columns(take, "requested:", resources, rows)
         then = Columns(take, "then:", both, rows)

@@ -172,6 +172,9 @@ class Columns(Mapping[str, Array]):
         self._source, self._prefix, self._keys, self._rows, self._valid = source, prefix, keys, rows, valid
         self._made: dict[str, Array] = {}
 
+    def __contains__(self, key: object) -> bool:
+        return key in self._keys
+
     def __getitem__(self, key: str) -> Array:
         if key not in self._made:
             name = self._prefix + key

@@ -1,5 +1,6 @@
 """What pods that are evicted or have ended leave for others."""
 
+from sinks.extender.pod import parse
 from tests.support.extender.placement import GIB, SECOND, START, Clock, Replica, asked, given, node, pod, report
 from tests.unit.sinks.extender.nodes import NAMES, reported_with_two_small_pods, seen
 
@@ -71,3 +72,13 @@ async def test_a_victim_of_an_unreported_class_leaves_what_it_requests() -> None
     raw = asked("p", workload="new", cpu="1")
     assert await replica.selector.preempt(raw, {"a": ["small"]}) == {}
     assert await replica.selector.preempt(raw, {"a": ["large"]}) == {"a": ["large"]}
+
+
+async def test_a_resource_that_the_pod_only_limits_is_one_of_the_nodes_and_no_other_is() -> None:
+    replica = Replica(given(extender_strategies="weighted"), Clock())
+    replica.cluster_state.describe(node("a"))
+    raw = asked("p")
+    raw["spec"]["containers"][0]["resources"]["limits"] = {"example.com/gpu": "1"}
+    nodes = replica.selector._evaluator.evaluate(parse(raw), ["a"], START).nodes
+    assert [name in nodes.allocatable for name in ("example.com/gpu", "example.com/other")] == [True, False]
+    assert await replica.selector.preempt(raw, {"a": ["nobody"]}) == {}, "the node has none"

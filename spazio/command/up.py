@@ -216,7 +216,6 @@ class _Up:
     def _environ(self, name: str, replica: int) -> dict[str, str]:
         self._write_settings()  # the file may have been damaged since
         self._ports.choose(name)
-        base = {key: value for key, value in os.environ.items() if not key.startswith(all_settings.ENV)}
         offset = machine.port_offset(name, replica)
         last = child.read(self._note(addresses.child(name, replica))) or ""
         http = self._settings.http
@@ -226,7 +225,7 @@ class _Up:
         nats = self._nats.model_copy(update={"url": self._url, "credentials": credential})
         process = self._settings.process.model_copy(update={"replica": replica})
         update = {"nats": nats, "http": http, "process": process, **self._ports.sections}
-        return base | reload.fixed(self._settings.model_copy(update=update), self._file)
+        return child.environment(reload.fixed(self._settings.model_copy(update=update), self._file))
 
     def _reload(self) -> None:
         """Apply the settings that may change, and have every service apply them."""

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from schemas.settings import ENV
 from spazio.service.data_folder import Owned
 from spazio.service.liveness import probe
 from spazio.service.liveness.patience import Patience
@@ -56,6 +57,14 @@ class Recipe:
     answers: Callable[[str], Awaitable[bool]] = probe.page
     nice: int = 0
     folder: Owned | None = None
+
+
+def environment(own: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of this process with these variables of ours and no others.
+
+    Those of this process describe what runs already: its server, its history, its addresses.
+    """
+    return {name: value for name, value in os.environ.items() if not name.startswith(ENV)} | dict(own)
 
 
 class Child:

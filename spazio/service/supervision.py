@@ -1,7 +1,6 @@
 """Child processes of a command: a server unless one is configured, and services."""
 
 import asyncio
-import os
 import secrets
 import sys
 from collections.abc import Mapping, Sequence
@@ -92,11 +91,10 @@ class Supervised:
         name = addresses.child(service, replica)
         nats = self._settings.nats.model_copy(update={"credentials": self._access.of(service, self._settings)})
         process = self._settings.process.model_copy(update={"replica": replica})
-        base = {key: value for key, value in os.environ.items() if not key.startswith(all_settings.ENV)}
-        environ = base | all_settings.environment(self._settings.model_copy(update={"nats": nats, "process": process}))
+        own = all_settings.environment(self._settings.model_copy(update={"nats": nats, "process": process}))
         note = self._settings.data.dir / "run" / f"{name}.json"
         command = [sys.executable, "-m", "spazio", *arguments]
-        self._add(Recipe(name, command, partial(child.noted, [note]), partial(dict, environ)))
+        self._add(Recipe(name, command, partial(child.noted, [note]), partial(child.environment, own)))
         return name
 
     def _add(self, recipe: Recipe) -> None:

@@ -21,7 +21,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from schemas.settings import Settings
 from spazio import INTERRUPTED, count, extra
 from spazio.terminal import clean
-from spazio.truth import evaluation, experiment, family, pod, recording, report
+from spazio.truth import evaluation, experiment, family, isolation, pod, recording, report
 from spazio.truth.evaluation import Cell
 from spazio.truth.family import Family
 from spazio.truth.recording import Recording, Step
@@ -155,7 +155,7 @@ async def _record(settings: Settings, out: Path, *, quick: bool, only: Sequence[
         tempfile.TemporaryDirectory(prefix="spazio-truth-", ignore_cleanup_errors=True) as data,
         Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as bar,
     ):
-        own = settings.model_copy(update={"data": settings.data.model_copy(update={"dir": Path(data)})})
+        own = isolation.isolated(settings, Path(data))
         task = bar.add_task(f"about {count.of(round(steps * step_seconds / 60), 'minute')}", total=steps)
         began = time.monotonic()
         async with contextlib.aclosing(experiment.record(own, families, out, step_seconds)) as recordings:

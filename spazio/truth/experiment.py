@@ -49,7 +49,7 @@ async def pipeline(settings: Settings) -> AsyncIterator[tuple[Settings, int]]:
     Raises:
         Unstartable: It does not start.
     """
-    own = {**os.environ, **all_settings.environment(settings)}
+    own = child.environment(all_settings.environment(settings))
     command = (sys.executable, "-m", "spazio", "up", "--nats-port=0", "--http-port=0", "--extender-port=0")
     process = await asyncio.create_subprocess_exec(
         *command,

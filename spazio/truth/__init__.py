@@ -44,8 +44,9 @@ def run(
 ) -> int:
     """Run the experiment, or (`again`) evaluate the recording of an earlier one; return the exit status."""
     received: list[signal.Signals] = []
-    try:
-        draw = _drawing() if plots else None  # before minutes of measuring
+    try:  # faults are found before minutes of measuring
+        _check(settings)
+        draw = _drawing() if plots else None
         extra.require("truth")
         if again:
             recorded = recording.load(out)
@@ -70,6 +71,19 @@ def run(
     print(report.text(recorded, forms, settings.slowdown))
     print(f"written to {out}: report.md, report.json" + (", truth.png" if plots and shown else ""))
     return 0
+
+
+def _check(settings: Settings) -> None:
+    """See that the estimates of all forms can be computed.
+
+    Raises:
+        ValueError: The variant of the model has not all of them.
+    """
+    if settings.model.variant == "carico":
+        raise ValueError(
+            f"the estimates of {' and '.join(FORMS)} are compared, and {FORMS[0]} does not go with the model variant "
+            "carico, which has no policy of slowdown; leave --model-variant out"
+        )
 
 
 def _drawing() -> Callable[[Sequence[Cell], Path], None]:

@@ -73,3 +73,16 @@ def test_a_recording_without_a_number_to_compare_is_reported_without_a_plot(
     assert truth.run(settings, tmp_path, quick=False, only=(), again=True, plots=True) == 0
     assert "report.md, report.json\n" in capsys.readouterr().out
     assert not (tmp_path / "truth.png").exists()
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_variant_of_which_not_all_forms_can_be_evaluated_is_refused_before_anything_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], again: bool
+) -> None:
+    settings = all_settings.load({"model_variant": "carico"}, environ={})
+    assert truth.run(settings, tmp_path / "truth", quick=True, only=("burn",), again=again, plots=False) == 2
+    assert capsys.readouterr().err == (
+        "spazio: the estimates of composed and least_squares are compared, and composed does not go with the model "
+        "variant carico, which has no policy of slowdown; leave --model-variant out\n"
+    )
+    assert not (tmp_path / "truth").exists()

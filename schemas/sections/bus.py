@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
-from schemas.sections.section import RELOAD, Bytes, Folder, Port, Seconds, Section
+from schemas.sections.section import RELOAD, Bytes, Folder, OptionalLocation, Port, Seconds, Section
 from schemas.subject import PARTITIONS, PARTITIONS_MAX
 
 
@@ -66,23 +66,23 @@ class Nats(Section):
         description="Port of the embedded server. If it is taken, the server uses the next free one. 0: any free port. "
         "4222 is the standard port of NATS.",
     )
-    credentials: Path | None = Field(
+    credentials: OptionalLocation = Field(
         None,
         description="File with the credential of this service (`.creds`, as `spazio credentials` writes it). Empty: "
         "none, unless a `spazio up` on the same data folder has one for this command. A file, since options show in "
         "the list of processes. Read again at each connection, so a rotated one is used without a restart.",
     )
-    ca: Path | None = Field(
+    ca: OptionalLocation = Field(
         None,
         description="File with the certificates (PEM) of the authorities that may sign the server's certificate. "
         "Empty: those of the operating system. Given, the connection must be TLS.",
     )
-    cert: Path | None = Field(
+    cert: OptionalLocation = Field(
         None,
         description="File with this client's certificate (PEM), for a server that verifies clients; `nats.key` has its "
         "key. Empty: none, which suits servers that use credentials.",
     )
-    key: Path | None = Field(
+    key: OptionalLocation = Field(
         None,
         description="File with the key (PEM) of `nats.cert`. Empty: `nats.cert` contains it.",
     )
@@ -198,7 +198,7 @@ class Http(Section):
         "gets this port, which must be free, and the other services those behind it, as docs/operations.md lists; of "
         "these, one that is in use is replaced by any free one.",
     )
-    config_file: Path | None = Field(
+    config_file: OptionalLocation = Field(
         None,
         description="File in the format of Prometheus' web configuration (YAML): `tls_server_config` for HTTPS, and "
         "`basic_auth_users` with bcrypt hashes, as docs/web-config.md describes. A changed file is read again. Empty: "

@@ -1,10 +1,8 @@
 """The section of the dashboard."""
 
-from pathlib import Path
-
 from pydantic import Field
 
-from schemas.sections.section import Port, Seconds, Section
+from schemas.sections.section import OptionalLocation, Port, Seconds, Section
 
 
 class Dashboard(Section):
@@ -20,7 +18,7 @@ class Dashboard(Section):
         description="Port of the dashboard. 0: any free port. If the default is taken, `spazio up` takes a free one "
         "and prints it.",
     )
-    token_file: Path | None = Field(
+    token_file: OptionalLocation = Field(
         None,
         description="File with a secret of at least 16 characters. The browser opens `/?token=SECRET` once and keeps "
         "it in a cookie. Empty: no secret, which is possible on loopback only.",
@@ -30,12 +28,12 @@ class Dashboard(Section):
         description="Answer without a token also where other machines reach the address, to requests for `localhost` "
         "or `127.0.0.1`. Turn it on where the port is published on loopback only, as docker-compose.yml does.",
     )
-    tls_cert: Path | None = Field(
+    tls_cert: OptionalLocation = Field(
         None,
         description="File with the certificate chain of the server, as PEM. Empty: plain HTTP, which is for loopback, "
         "or behind a proxy that speaks HTTPS.",
     )
-    tls_key: Path | None = Field(None, description="File with the private key of `dashboard.tls_cert`, as PEM.")
+    tls_key: OptionalLocation = Field(None, description="File with the private key of `dashboard.tls_cert`, as PEM.")
     viewers_max: int = Field(
         32,
         ge=1,

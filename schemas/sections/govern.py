@@ -1,11 +1,10 @@
 """The section of the governor, which limits Mid and Batch pods of one node."""
 
-from pathlib import Path
 from typing import Self
 
 from pydantic import Field, model_validator
 
-from schemas.sections.section import Fraction, Seconds, Section
+from schemas.sections.section import Fraction, OptionalLocation, Seconds, Section
 
 
 class Govern(Section):
@@ -76,7 +75,7 @@ class Govern(Section):
         60,
         description="Seconds after which the facts of a pod are read from the bus again; its labels may have changed.",
     )
-    journal: Path | None = Field(
+    journal: OptionalLocation = Field(
         None,
         description="File with the values that cgroups had before, from which they are restored at the end, and by the "
         "next start after a crash. Empty: govern.json in the data folder. It must outlive the container.",

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from schemas.sections.section import Commas, Seconds, Section
+from schemas.sections.section import Commas, Location, OptionalLocation, Seconds, Section
 from schemas.subject import is_node_name
 
 CONTAINER_SOURCES = ("cgroup", "bundle", "docker", "containerd")
@@ -46,12 +46,12 @@ class Sample(Section):
         "use; the oldest are dropped first. The default covers ten minutes. Samples take under 1 MB; usage takes "
         "at most 8 MB, which covers ten minutes of about 80 pods, or five of 160.",
     )
-    proc: Path = Field(
+    proc: Location = Field(
         Path("/proc"),
         description="Where the host's /proc is mounted. In a container it is mounted elsewhere, for example at "
         "/host/proc.",
     )
-    cgroup: Path = Field(
+    cgroup: Location = Field(
         Path("/sys/fs/cgroup"),
         description="Where the host's cgroup tree is mounted. In a container it is mounted elsewhere, for example at "
         "/host/cgroup.",
@@ -95,14 +95,14 @@ class Edge(Section):
 class Runtime(Section):
     """Where the agent finds containers, and how it reads their usage."""
 
-    docker_socket: Path = Field(
+    docker_socket: Location = Field(
         Path("/var/run/docker.sock"), description="Socket of the Docker Engine API. The default is Docker's own."
     )
-    containerd_socket: Path = Field(
+    containerd_socket: Location = Field(
         Path("/run/containerd/containerd.sock"),
         description="Socket of containerd's gRPC API. The default is containerd's own.",
     )
-    bundles: Annotated[tuple[Path, ...], Commas, Field(min_length=1)] = Field(
+    bundles: Annotated[tuple[Location, ...], Commas, Field(min_length=1)] = Field(
         (
             Path("/run/containerd/io.containerd.runtime.v2.task"),
             Path("/run/docker/containerd/daemon/io.containerd.runtime.v2.task"),
@@ -133,7 +133,7 @@ class Runtime(Section):
 class Kube(Section):
     """The Kubernetes API, for the cluster watch."""
 
-    config: Path | None = Field(
+    config: OptionalLocation = Field(
         None,
         description="Kubeconfig file. Empty: the pod's service account, else KUBECONFIG, else ~/.kube/config.",
     )

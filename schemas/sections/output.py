@@ -1,11 +1,10 @@
 """The section of the Kubernetes sink."""
 
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from schemas.sections.section import Fraction, Port, Seconds, Section
+from schemas.sections.section import Fraction, OptionalLocation, Port, Seconds, Section
 
 
 def pairs(text: str) -> list[tuple[str, str]]:
@@ -158,15 +157,15 @@ class Output(Section):
         "clients with a certificate of `output.external_tls_client_ca` are answered.",
     )
     external_port: Port = Field(8843, description="Port on which external metrics are served. 0: any free port.")
-    external_tls_cert: Path | None = Field(
+    external_tls_cert: OptionalLocation = Field(
         None,
         description="Certificate file (PEM) of the server of external metrics, for the name of its Service. Empty: "
         "`output.external` cannot be on.",
     )
-    external_tls_key: Path | None = Field(
+    external_tls_key: OptionalLocation = Field(
         None, description="File (PEM) with the private key of `output.external_tls_cert`."
     )
-    external_tls_client_ca: Path | None = Field(
+    external_tls_client_ca: OptionalLocation = Field(
         None,
         description="File (PEM) of the authority that signs the API server's proxy client certificate "
         "(requestheader-client-ca-file). Empty: `output.external` cannot be on, since anyone who reaches the port "

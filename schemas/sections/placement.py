@@ -1,13 +1,12 @@
 """The section of the scheduler extender."""
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
 from schemas.messages.placement import MOST_EVIDENCE, Mode
 from schemas.sections import ranking
-from schemas.sections.section import Commas, Fraction, Port, Seconds, Section
+from schemas.sections.section import Commas, Fraction, OptionalLocation, Port, Seconds, Section
 
 
 def _strategies(value: str) -> str:
@@ -59,11 +58,11 @@ class Extender(Section):
         description="Port on which the extender listens. 0: any free port. If the port is taken under `up`, the "
         "extender uses the next free one.",
     )
-    tls_cert: Path | None = Field(
+    tls_cert: OptionalLocation = Field(
         None, description="Certificate file (PEM) for HTTPS. Empty: the extender serves HTTP."
     )
-    tls_key: Path | None = Field(None, description="File (PEM) with the private key of `extender.tls_cert`.")
-    tls_client_ca: Path | None = Field(
+    tls_key: OptionalLocation = Field(None, description="File (PEM) with the private key of `extender.tls_cert`.")
+    tls_client_ca: OptionalLocation = Field(
         None,
         description="File (PEM) of the authority that signs client certificates; clients without one are refused. "
         "Empty: no client certificate is required.",

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from schemas.sections.section import RELOAD, Folder, Seconds, Section
+from schemas.sections.section import RELOAD, OptionalFolder, Seconds, Section
 
 
 class Process(Section):
@@ -87,7 +87,7 @@ class Process(Section):
 class History(Section):
     """Parquet files and the views over them."""
 
-    dir: Folder | None = Field(None, description="Folder of the history. Empty: `history` in the data folder.")
+    dir: OptionalFolder = Field(None, description="Folder of the history. Empty: `history` in the data folder.")
     flush_seconds: Seconds = Field(
         5,
         json_schema_extra=RELOAD,

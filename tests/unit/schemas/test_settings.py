@@ -190,6 +190,26 @@ def test_an_empty_variable_says_nothing() -> None:
     assert settings.load(environ={"SPAZIO_NATS_PORT": "", "SPAZIO_CONFIG": ""}) == settings.load(environ={})
 
 
+def is_path(annotation: Any) -> bool:
+    return annotation is Path or any(map(is_path, get_args(annotation)))
+
+
+@pytest.mark.parametrize("by_file", [False, True])
+def test_an_empty_path_is_not_the_current_folder_but_none_or_refused(tmp_path: Path, by_file: bool) -> None:
+    paths = [each for each in settings.options() if is_path(each[2].annotation)]
+    assert len(paths) >= 23
+    for section, field, info in paths:
+        flat, file = settings.option_name(section, field), tmp_path / "spazio.toml"
+        file.write_text(f'[{section}]\n{field} = ""\n' if by_file else "")
+        flags, where = ({}, f"{file} [{section}] {field}") if by_file else ({flat: ""}, f"--{flat.replace('_', '-')}")
+        if info.default is None:
+            assert value(settings.load(flags, config=file, environ={}), flat) is None
+            continue
+        with pytest.raises(settings.SettingsError) as refused:
+            settings.load(flags, config=file, environ={})
+        assert str(refused.value).startswith(f"{where}: is empty; name a folder or file, or leave it out")
+
+
 def test_a_file_gives_lists_and_types_as_toml_has_them(tmp_path: Path) -> None:
     file = tmp_path / "spazio.toml"
     file.write_text('[model]\nfeatures = ["cpu", "memory"]\n[smoothing]\npublish = false\n[sample]\nproc = "/p"\n')

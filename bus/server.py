@@ -157,6 +157,18 @@ def write_config(settings: Settings, port: int, accounts: Path | None = None, st
     return path
 
 
+def tail(folder: Path, begin: int = 0) -> str:
+    """Return the last lines that a server has written, as one: of its output, and of its log from a byte on.
+
+    Args:
+        folder: The data folder.
+        begin: The byte.
+    """
+    files = ((folder / "nats" / OUTPUT, 0), (folder / "nats" / LOG, begin))
+    written = b"".join(file.read_bytes()[since:] for file, since in files if file.exists())
+    return " | ".join(written.decode(errors="replace").splitlines()[-3:]) or "it logged nothing"
+
+
 def adopt(settings: Settings, account: str) -> list[str]:
     """Move the streams of a server that had no account, or another one, into an account; call while no server runs.
 

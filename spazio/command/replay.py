@@ -44,7 +44,7 @@ from spazio.service.child import Unstartable
 from spazio.service.supervision import Supervised
 from spazio.terminal import clean, replayed
 
-_OF_SERVER = ("nats", "credentials")  # of its own server, where it had one: nothing reads them again
+_OF_SERVICES = ("nats", "credentials", "run")  # of its own server, where it had one, and services: not read again
 _AT_ONCE = 500
 _LOOK_SECONDS = 0.2
 _DRAIN_SECONDS = 30.0
@@ -101,28 +101,22 @@ def _replay(settings: Settings, paths: Sequence[Path], *, skip_bad: bool, feed_o
             settings = isolation.few_partitions(settings, opened)
             replay = _Replay(settings, opened, feed_only=feed_only)
             result = asyncio.run(replay.run())
-    _forget_server(folder)
     print(json.dumps(result) if json_output else replayed.sentence(result), flush=True)
     return 0 if result["whole"] else 128 + replay.ended_by
 
 
 @contextlib.contextmanager
 def _emptied(folder: Path) -> Iterator[Path]:
-    """Yield a folder for what is needed meanwhile; then remove it, and what it was made in, as far as that is empty."""
+    """Yield a folder for what is needed meanwhile; however it ends, only a history is left in the folder around it."""
     absent, work = [each for each in (folder, *folder.parents) if not each.exists()], folder / "work"
     try:
         yield work
     finally:
-        shutil.rmtree(work, ignore_errors=True)
+        for each in (work, *(folder / name for name in _OF_SERVICES)):
+            shutil.rmtree(each, ignore_errors=True)
         with contextlib.suppress(OSError):
             for each in absent:
                 each.rmdir()
-
-
-def _forget_server(folder: Path) -> None:
-    """Remove what a replay's own server has stored."""
-    for name in _OF_SERVER:
-        shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def _fail(message: str, status: int = 2) -> int:

@@ -171,9 +171,7 @@ class _Up:
             async with asyncio.timeout(_START_SECONDS):
                 await self._children["nats"].ready.wait()
         except TimeoutError:
-            texts = [file.read_bytes()[begin:] for file, begin in ((output, 0), (log_file, logged)) if file.exists()]
-            tail = " | ".join(b"".join(texts).decode(errors="replace").splitlines()[-3:])
-            raise server.Unusable(f"nats-server did not start: {tail or 'it logged nothing'}") from None
+            raise server.Unusable(f"nats-server did not start: {server.tail(self._folder, logged)}") from None
         log.info("server.started", extra={"url": self._url, "version": ".".join(map(str, program.version))})
 
     async def _restart_server(self, log_file: Path, position: int) -> None:

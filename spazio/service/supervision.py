@@ -111,4 +111,6 @@ class Supervised:
             async with asyncio.timeout(_START_SECONDS):
                 await self._children[name].ready.wait()
         except TimeoutError:
-            raise Unstartable(f"{name} did not start within {_START_SECONDS:.0f} s; see its log") from None
+            # The folder of a server, and with it its log, may be removed at the end.
+            reason = server.tail(self._settings.data.dir) if name == "nats" else "see its log"
+            raise Unstartable(f"{name} did not start within {_START_SECONDS:.0f} s; {reason}") from None

@@ -93,10 +93,12 @@ def _failure(reached: dict[str, Any], *, over: bool) -> str:
     """Return why a run has not done what it was for; empty: it has.
 
     Args:
-        reached: Its statistics.
-        over: It has ended by itself. At a signal, messages on their way are none of its concern.
+        reached: Its statistics; empty: a signal ended it before it had begun.
+        over: It has ended by itself. At a signal, messages on their way are none of its concern, only refused ones.
     """
-    if reached["nodes"] and not reached["stored"]:
+    if not reached:
+        return ""
+    if reached["nodes"] and not reached["stored"] and (over or reached["refused"]):
         return f"the server stored nothing{''.join(f'; {reason}' for reason in reached['refused'])}"
     if over and reached["unanswered"]:
         return f"the server has not acknowledged {count.of(reached['unanswered'], 'message')}"

@@ -192,7 +192,7 @@ def backtest(
         result = command.run(file, out, learned=learned, machines=machines, seed=seed, plots=plots)
     except (ValueError, RuntimeError, OSError) as error:
         clean.complain(error)
-        return 2
+        return 1 if isinstance(error, OSError) else 2
     print(clean.lines(command.report.text(result)))
     return 0
 

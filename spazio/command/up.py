@@ -53,7 +53,7 @@ def run(settings: Settings) -> int:
         return 2
     except OSError as error:
         clean.complain(f"{error}; fix that, or choose another folder with --data-dir")
-        return 2
+        return 1
 
 
 def _partitioned(settings: Settings) -> Nats:

@@ -46,7 +46,7 @@ def run(
             clean.tell(line)
     except (ValueError, OSError) as error:
         clean.complain(error, folder)
-        return 2
+        return 2 if isinstance(error, ValueError) else 1
     return 0
 
 
@@ -54,8 +54,7 @@ def names(given: str | None) -> list[str]:
     """Return names of nodes: those in a file, one a line, or as many as a number says, named as `spazio load` does.
 
     Raises:
-        ValueError: One is no name of a node, or there are too many.
-        OSError: The file cannot be read.
+        ValueError: One is no name of a node, there are too many, or the file cannot be read.
     """
     if given is None:
         return []
@@ -69,6 +68,8 @@ def names(given: str | None) -> list[str]:
         listed = [line.strip() for line in Path(given).read_text().splitlines()]
     except UnicodeDecodeError as error:
         raise ValueError(f"{given}: this is no text; write a file with a node name a line") from error
+    except OSError as error:
+        raise ValueError(clean.reason(error)) from error
     wrong = [name for name in listed if name and not is_node_name(name)]
     if wrong:
         raise ValueError(f"{given}: {wrong[0]!r} is no name of a node: 1 to 253 characters without white space")

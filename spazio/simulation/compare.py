@@ -51,7 +51,7 @@ def run(source: Callable[[], Scenario], *, seeds: int, only: Sequence[str], out:
                 hidden.write_text(scenario.text(wanted))
     except (Unreadable, OSError) as error:
         clean.complain(error, out)
-        return 2
+        return 2 if isinstance(error, Unreadable) else 1
     except BrokenProcessPool:
         clean.complain("a run was killed, as where memory runs out; fewer nodes, pods or seconds take less")
         return 1

@@ -21,7 +21,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from schemas.settings import Settings
 from spazio import INTERRUPTED, count, extra
 from spazio.terminal import clean
-from spazio.truth import evaluation, experiment, family, isolation, pod, recording, report
+from spazio.truth import evaluation, experiment, family, isolation, recording, report
 from spazio.truth.evaluation import Cell
 from spazio.truth.family import Family
 from spazio.truth.recording import Recording, Step
@@ -58,9 +58,9 @@ def run(
         shown = [cell for cell in forms[FORMS[0]] if cell.slowdown == settings.slowdown]
         if draw is not None and shown:
             draw(shown, out / "truth.png")
-    except (pod.Unusable, OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         clean.complain(error, out)
-        return 2
+        return 1 if isinstance(error, OSError | experiment.PodEnded) else 2
     except asyncio.CancelledError:
         return 128 + received[0]
     except KeyboardInterrupt:

@@ -43,6 +43,10 @@ _MOST_SLOWDOWN = 4.0
 
 
 @asynccontextmanager
+class PodEnded(RuntimeError):
+    """A pod has ended by itself, as where memory runs out."""
+
+
 async def pipeline(settings: Settings) -> AsyncIterator[tuple[Settings, int]]:
     """Run `spazio up` for the length of a block; yield settings that reach it, and its PID.
 
@@ -193,11 +197,11 @@ class Experiment:
         """See that all pods run, since the rest of them would be measured as if they did.
 
         Raises:
-            RuntimeError: A pod has ended.
+            PodEnded: One does not.
         """
         for pod in self._pods:
             if pod.status is not None:
-                raise RuntimeError(
+                raise PodEnded(
                     f"a pod of {pod.workload} ended with status {pod.status}"
                     + ("; memory ran out: free some, and measure again" if pod.status == -signal.SIGKILL else "")
                 )

@@ -103,12 +103,12 @@ def load(folder: Path) -> Recording:
     """Read a recording.
 
     Raises:
-        OSError: There is none.
-        ValueError: It is damaged.
+        OSError: It cannot be read.
+        ValueError: There is none, or it is damaged.
     """
     path = folder / STEPS
     if not path.exists():
-        raise FileNotFoundError(f"{folder} has no recording; name the folder of one with --out, or leave out --again")
+        raise ValueError(f"{folder} has no recording; name the folder of one with --out, or leave out --again")
     try:
         content = json.loads(path.read_text())
         steps = [Step(**step) for step in content["steps"]]

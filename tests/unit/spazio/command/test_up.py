@@ -1,14 +1,16 @@
 """What `spazio up` refuses before it starts anything."""
 
+import errno
 import os
 import socket
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from schemas.settings import load
 from spazio.command import up
-from spazio.service import data_folder
+from spazio.service import data_folder, logs
 
 
 def test_a_port_that_is_taken_ends_the_start_with_one_sentence_and_leaves_nothing(
@@ -34,6 +36,18 @@ def test_who_starts_twice_learns_of_the_first_and_not_of_its_ports(
         flags = {"http_port": str(taken.getsockname()[1]), "data_dir": str(tmp_path)}
         assert up.run(load(flags, environ={})) == 2
     assert f"{tmp_path} is in use by process {os.getpid()}; stop it" in capsys.readouterr().err
+
+
+def test_a_disk_that_is_full_at_the_start_is_no_wrong_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def fail(_: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(up._Up, "run", fail)
+    monkeypatch.setattr(logs, "configure", lambda *_: None)  # it would stay for other tests
+    assert up.run(load({"http_port": "0", "data_dir": str(tmp_path)}, environ={})) == 1
+    assert "No space left on device; fix that, or choose another folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -212,9 +212,10 @@ def _table(_: duckdb.DuckDBPyConnection, rows: duckdb.DuckDBPyRelation) -> Itera
 
 
 def _csv(connection: duckdb.DuckDBPyConnection, rows: duckdb.DuckDBPyRelation) -> Iterable[str]:
-    """Return a heading and rows; what is missing is empty, and lists and maps are JSON."""
-    fetched = ([_field(value) for value in row] for row in _fetched(connection, rows))
-    lines: Iterator[Sequence[object]] = itertools.chain([rows.columns], fetched)
+    """Return a heading and rows; what is missing is empty, and lists and maps are JSON. Terminals get escapes."""
+    shown: Callable[[str], str] = clean.text if sys.stdout.isatty() else str
+    fetched = ([_field(value, shown) for value in row] for row in _fetched(connection, rows))
+    lines: Iterator[Sequence[object]] = itertools.chain([list(map(shown, rows.columns))], fetched)
     return map(csv.writer(_Written(), lineterminator="\n").writerow, lines)
 
 
@@ -225,9 +226,9 @@ class _Written:
         return text
 
 
-def _field(value: object) -> object:
+def _field(value: object, shown: Callable[[str], str]) -> object:
     if isinstance(value, str):
-        return clean.text(value)
+        return shown(value)
     if value is None or isinstance(value, bool | int | float):
         return value
     converted = plain.value(value)

@@ -1,6 +1,5 @@
 """`spazio sql` as a program would use it."""
 
-import csv
 import io
 import json
 from pathlib import Path
@@ -137,15 +136,6 @@ def test_the_prompt_takes_statements_over_several_lines_and_dot_commands(
     assert "30" in shown.out
     assert ".nonsense" in shown.out
     assert "wrong" in shown.err
-
-
-@pytest.mark.slow
-def test_rows_are_printed_as_csv(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    statement = "SELECT node, NULL AS none, [1, 2] AS list, 'a,\"b' AS text, 0.5 AS half FROM samples LIMIT 1"
-    assert sql.run(history, statement, form="csv") == 0
-    assert list(csv.DictReader(io.StringIO(capsys.readouterr().out))) == [
-        {"node": "n", "none": "", "list": "[1, 2]", "text": 'a,"b', "half": "0.5"}
-    ]
 
 
 @pytest.mark.slow

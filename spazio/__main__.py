@@ -8,9 +8,11 @@ import codecs
 import errno
 import io
 import os
+import select
 import signal
 import sys
 from types import FrameType
+from typing import TextIO
 
 from spazio import INTERRUPTED
 
@@ -79,9 +81,7 @@ def _run(arguments: list[str]) -> int:
 
             print(f"spazio {RELEASE}")
             return 0
-        from spazio import cli
-
-        return cli.main()
+        return _run_framework()
     except SettingsError as error:
         from spazio import count
         from spazio.terminal import clean
@@ -91,6 +91,31 @@ def _run(arguments: list[str]) -> int:
         return 2
     except ModuleNotFoundError as error:
         return _lacks(arguments, error)
+
+
+def _run_framework() -> int:
+    """Run a command of the framework, which exits with status 1 where nobody reads standard output any more.
+
+    That the reader has what it wants is noticed when a buffer is full, or at the end only: it is no failure in either
+    case.
+    """
+    from spazio import cli
+
+    output, errors = sys.stdout, sys.stderr
+    try:
+        return cli.main()
+    except SystemExit as leaving:
+        sys.stdout, sys.stderr = output, errors  # the framework has put others in their place
+        if isinstance(leaving.__context__, BrokenPipeError) and _is_left(output):
+            return 0
+        raise
+
+
+def _is_left(output: TextIO) -> bool:
+    """Tell whether the output is a pipe that nobody reads: a connection may be broken, too."""
+    poll = select.poll()
+    poll.register(output.fileno(), 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def _lacks(arguments: list[str], error: ModuleNotFoundError) -> int:

@@ -2,6 +2,9 @@
 
 import csv
 import io
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,3 +39,23 @@ def test_a_terminal_gets_no_control_characters(
     assert sql.run(tmp_path, f"SELECT '{EVIL}' AS \"{EVIL}\", 7 AS n", form="csv") == 0
     shown = r"two\nlines\ta tab\r\x1b[2J \u202e\x1b"
     assert capsys.readouterr().out == f"{shown},n\n{shown},7\n"
+
+
+@pytest.mark.slow
+@pytest.mark.cases
+@pytest.mark.parametrize("rows", [1, 100_000])
+@pytest.mark.parametrize("form", ["csv", "json", "table"])
+def test_a_reader_that_has_what_it_wants_is_no_failure_however_much_is_left(
+    tmp_path: Path, form: str, rows: int
+) -> None:
+    view.create(tmp_path)
+    reading, writing = os.pipe()
+    os.close(reading)
+    line = ["sql", f"SELECT range AS n FROM range({rows})", "--format", form, "--history-dir", str(tmp_path)]
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    command = [sys.executable, "-m", "spazio", *line]
+    try:
+        answer = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, env=environ, timeout=60, check=False)
+    finally:
+        os.close(writing)
+    assert (answer.returncode, answer.stderr) == (0, b"")

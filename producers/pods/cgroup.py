@@ -143,7 +143,8 @@ def is_populated(path: str) -> bool:
 def populated(path: str) -> bool | None:
     """Return whether the cgroup or one below it has a process; None: the cgroup is gone.
 
-    `pids.current` also counts processes that are not visible in `cgroup.procs` from another pid namespace.
+    `pids.current` also counts processes that are not visible in `cgroup.procs` from another pid namespace. Only the
+    latter leaves out what is below, as the containers of a pod where version 1 has no controller `pids`.
     """
     for name, empty in (("cgroup.events", b"populated 0"), ("pids.current", b"0\n"), ("cgroup.procs", b"")):
         try:
@@ -151,7 +152,9 @@ def populated(path: str) -> bool | None:
                 content = file.read()
         except OSError:
             continue
-        return not content.startswith(empty) if empty else bool(content)
+        if empty:
+            return not content.startswith(empty)
+        return bool(content) or any(populated(each.path) for each in directories(path))
     return True if Path(path).is_dir() else None
 
 

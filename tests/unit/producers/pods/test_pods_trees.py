@@ -63,6 +63,22 @@ def test_a_tree_of_version_1_is_read_through_whichever_controller_is_there(tmp_p
     assert Counter(tmp_path)() == 1
 
 
+def test_without_the_controller_pids_a_pod_runs_for_as_long_as_one_of_its_containers_has_a_process(
+    tmp_path: Path,
+) -> None:
+    pod = f"memory/kubepods/burstable/pod{UIDS[0]}"
+    pause, outer = f"{pod}/{container(1)}", f"{pod}/{container(2)}"
+    inner = f"{outer}/container"  # as crun makes it
+    make(tmp_path, pause, inner)
+    for path, processes in ((pod, ""), (pause, "6\n"), (outer, ""), (inner, "7\n")):
+        (tmp_path / path / "cgroup.procs").write_text(processes)
+    count = Counter(tmp_path)
+    assert [count() for _ in range(10)] == [1] * 10
+    for path in (pause, inner):
+        (tmp_path / path / "cgroup.procs").write_text("")
+    assert [count() for _ in range(10)][-1] == 0
+
+
 def test_a_tree_that_vanishes_is_looked_for_again(tmp_path: Path) -> None:
     make(tmp_path, f"memory/docker/{container(1)}")
     count = Counter(tmp_path)

@@ -143,8 +143,8 @@ class Cluster:
         self._left[lost] = self.population.work[lost]
         return lost
 
-    def tick(self, now: float) -> tuple[Shown, Whole, Whole]:
-        """Advance by one tick; return what nodes show, the pods that began, and those that ended."""
+    def tick(self, now: float) -> tuple[Shown, Whole, Whole, Whole]:
+        """Advance by one tick; return what nodes show, the pods that began, that ended, and that were killed."""
         step, nodes = 1.0 / TICKS, len(self.cpus)
         starting = np.flatnonzero(self.state == STARTING)
         began = starting[self._due[starting] <= now]
@@ -168,12 +168,15 @@ class Cluster:
         ended = running[over]
         self.state[ended], self.ended[ended] = DONE, now + step
         held = self._system_memory * self.alive + np.bincount(node, weights=own.memory[running], minlength=nodes)
-        if (held > self.memory).any():
-            held = self._kill(running[~over], held, now)
-        return Shown(np.minimum(runnable, self.cpus), runnable, np.minimum(held, self.memory)), began, ended
+        killed = self._kill(running[~over], held, now)
+        return Shown(np.minimum(runnable, self.cpus), runnable, np.minimum(held, self.memory)), began, ended, killed
 
-    def _kill(self, running: Whole, held: Array, now: float) -> Array:
-        """Kill the youngest pods of nodes whose memory is overcommitted; they start again on their node."""
+    def _kill(self, running: Whole, held: Array, now: float) -> Whole:
+        """Kill the youngest pods of nodes whose memory is overcommitted, and return them; they start again there.
+
+        What they held is taken out of `held`.
+        """
+        killed: list[int] = []
         for node in np.flatnonzero(held > self.memory).tolist():
             own = running[self.node[running] == node]
             for pod in own[np.argsort(-self.began[own], kind="stable")].tolist():
@@ -184,8 +187,9 @@ class Cluster:
                 self.state[pod], self._due[pod] = STARTING, now + pause + self._latency()
                 self._left[pod] = self.population.work[pod]
                 self._killed[pod] += 1
-                self.kills += 1
-        return held
+                killed.append(pod)
+        self.kills += len(killed)
+        return np.array(killed, dtype=np.int64)
 
     def _latency(self) -> float:
         mean = self._physics.start_seconds

@@ -105,13 +105,14 @@ class _Engine:
             self._queue = np.concatenate([self._queue, self._cluster.create(now)])
             self._lose(now)
             await self._schedule(now)
-            shown, began, ended = self._cluster.tick(now)
+            shown, began, ended, killed = self._cluster.tick(now)
             ticks.append(shown)
             events: tuple[tuple[Whole, Event], ...] = ((began, "started"), (ended, "exited"))
             for pods, event in events:
                 for pod in pods.tolist():
                     changes.append((pod, event, now))
                     self._scheduler.hear(self._voice.facts(pod, now, deleted=event == "exited"))
+            changes += [(pod, "exited", now) for pod in killed.tolist()]  # its container; the pod stays
             self._event |= bool(len(ended))
         if number >= SETTLED_SECONDS:
             self._measure(ticks)

@@ -1,10 +1,13 @@
 """What the engine plays of kube-scheduler, and what it measures of a run."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from schemas import codec
+from schemas.messages.telemetry import ContainerEvent
 from spazio.simulation import engine, outcome
 from spazio.simulation.scenario import Scenario
 
@@ -68,3 +71,37 @@ def test_pods_that_wait_at_the_latest_end_are_without_a_node_and_those_not_creat
     wanted = made(nodes=[{"count": 3, "cpus": 2}], pods=pods, seconds=60)
     run = asyncio.run(engine.run(wanted, "kube", 1))
     assert outcome.of(run, wanted)["unbound"] == 2
+
+
+class Hearing:
+    """A scheduler that binds every pod to the first node, and keeps what containers do."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, str]] = []
+
+    async def place(self, pod: int, nodes: Sequence[str], now: float) -> int | None:
+        del pod, nodes, now
+        return 0
+
+    def hear(self, facts: object) -> None:
+        """Ignore what is bound."""
+
+    def leave(self, node: str) -> None:
+        """Ignore nodes that die."""
+
+    def observe(self, now: float, ticks: object, messages: Sequence[tuple[str, bytes]]) -> None:
+        del now, ticks
+        events = [codec.decode(ContainerEvent, body) for subject, body in messages if ".containers." in subject]
+        self.events += [(event.name or "", event.event) for event in events]
+
+
+def test_a_container_that_is_killed_for_memory_has_exited_before_it_starts_again() -> None:
+    pods = [{"name": "p", "count": 3, "work": 4, "spread": 0, "memory": "2Gi"}]
+    nodes = [{"count": 1, "cpus": 4, "memory": "5Gi", "system_memory": "512Mi"}]
+    hearing = Hearing()
+    run = asyncio.run(engine.run(made(nodes=nodes, pods=pods), "spazio", 1, {"spazio": lambda *_: hearing}))
+    assert run.kills >= 1
+    assert len(hearing.events) == 2 * (3 + run.kills)
+    for name in ("p-0", "p-1", "p-2"):
+        own = [event for pod, event in hearing.events if pod == name]
+        assert own == ["started", "exited"] * (len(own) // 2)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from spazio import plain
 from spazio.backtest import ours, stability, study
 
 STATED = (0.3, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.001)
@@ -88,7 +89,7 @@ def write(report: Report, folder: Path) -> None:
         "calibration": [row._asdict() for row in report.calibration],
         "stability": [row._asdict() for row in report.stability],
     }
-    (folder / "report.json").write_text(json.dumps(_finite(whole), indent=1) + "\n", encoding="utf-8")
+    (folder / "report.json").write_text(json.dumps(plain.value(whole), indent=1) + "\n", encoding="utf-8")
 
 
 def _compared(row: study.Row, hindsight: float) -> str:
@@ -102,12 +103,3 @@ def _write_csv(path: Path, names: Sequence[str], rows: Sequence[tuple[object, ..
         writer = csv.writer(file)
         writer.writerow(names)
         writer.writerows(rows)
-
-
-def _finite(value: object) -> object:
-    """Return the value with every NaN as None: JSON knows no NaN."""
-    if isinstance(value, dict):
-        return {name: _finite(part) for name, part in value.items()}
-    if isinstance(value, list):
-        return [_finite(part) for part in value]
-    return None if isinstance(value, float) and np.isnan(value) else value

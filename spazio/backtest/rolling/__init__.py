@@ -10,9 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
-from spazio import count
+from spazio import count, plain
 from spazio.backtest.rolling import compare, predictors, recording, score
 
 
@@ -152,11 +150,6 @@ def _plain(reports: Sequence[Report]) -> list[dict[str, object]]:
     parts = ("comparison", "stated", "shipped", "taught", "taught_saved")
     return [
         {"hours": report.hours, "days": report.days, "nodes": report.nodes}
-        | {name: [_finite(row._asdict()) for row in getattr(report, name)] for name in parts}
+        | {name: [plain.value(row._asdict()) for row in getattr(report, name)] for name in parts}
         for report in reports
     ]
-
-
-def _finite(row: dict[str, object]) -> dict[str, object]:
-    """Return the row with every NaN as None: JSON knows no NaN."""
-    return {name: None if isinstance(value, float) and np.isnan(value) else value for name, value in row.items()}

@@ -159,10 +159,10 @@ def _families(settings: Settings, cpus: int, *, quick: bool, only: Sequence[str]
 
 async def _record(settings: Settings, out: Path, *, quick: bool, only: Sequence[str]) -> Recording:
     machine = experiment.machine(settings)
-    families = _families(settings, int(str(machine["cpus"])), quick=quick, only=only)
+    families = _families(settings, machine.cpus, quick=quick, only=only)
     step_seconds = _STEP_SECONDS[quick]
     steps = sum(len(each.counts) + len(each.before) for each in families)
-    recorded = Recording(out, machine)
+    recorded = Recording(out, machine._asdict())
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:3.0f} %"))
     with (

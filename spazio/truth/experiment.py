@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from bus import connection
 from bus.client import Message
@@ -42,11 +43,11 @@ _CORRECTIONS = 3  # tries to measure it undisturbed
 _MOST_SLOWDOWN = 4.0
 
 
-@asynccontextmanager
 class PodEnded(RuntimeError):
     """A pod has ended by itself, as where memory runs out."""
 
 
+@asynccontextmanager
 async def pipeline(settings: Settings) -> AsyncIterator[tuple[Settings, int]]:
     """Run `spazio up` for the length of a block; yield settings that reach it, and its PID.
 
@@ -253,22 +254,26 @@ def available_bytes(settings: Settings) -> int:
     return available or 0
 
 
-def machine(settings: Settings) -> dict[str, object]:
-    """Return the properties of the machine."""
+class Machine(NamedTuple):
+    """The properties of a machine."""
+
+    node: str
+    cpus: int
+    memory_bytes: int
+    kernel: str
+
+
+def machine(settings: Settings) -> Machine:
+    """Return the properties of this machine."""
     total, _, _ = memory.parse(KernelFile(settings.sample.proc / "meminfo").read())
-    return {
-        "node": settings.sample.node_name,
-        "cpus": os.cpu_count() or 1,
-        "memory_bytes": total,
-        "kernel": platform.release(),
-    }
+    return Machine(settings.sample.node_name, os.cpu_count() or 1, total, platform.release())
 
 
 async def record(
     settings: Settings, families: Sequence[Family], folder: Path, step_seconds: float
 ) -> AsyncGenerator[Recording, None]:
     """Run everything and record it; yield the recording after every step."""
-    recording = Recording(folder, machine(settings))
+    recording = Recording(folder, machine(settings)._asdict())
     with recorder(recording) as telemetry:
         async with (
             pipeline(settings) as (located, pid),

@@ -13,6 +13,7 @@ from pathlib import Path
 from prometheus_client import Counter
 
 from bus import errors, subscription
+from bus.access import private_file
 from bus.client import Client
 from processors.partition import edge
 from schemas import boot, codec
@@ -117,11 +118,9 @@ class _Modelled(agent.Refine):
 
 
 def _write(file: Path, body: bytes) -> None:
-    """Replace a file atomically; a folder that cannot be written is only logged."""
-    hidden = file.with_name(f".{file.name}.new")
+    """Replace a file; a folder that cannot be written is only logged."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        hidden.write_bytes(body)
-        hidden.replace(file)
+        private_file.replace(file, body)
     except OSError as error:
         log.warning("edge.state_write_failed", extra={"file": str(file), "reason": str(error)})

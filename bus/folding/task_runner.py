@@ -51,11 +51,8 @@ _FULL_REASON = "the bucket of checkpoints is full: raise nats checkpoints_max_by
 _LONG_FOLD_SECONDS = 10.0
 SLOW = "folding takes long (messages: {}): this machine has too little CPU time for what runs on it"
 
-FOLD = Histogram(
-    "spazio_fold_duration_seconds",
-    "time of one fold, without waiting for messages",
-    buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1),
-)
+_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1)
+FOLD = Histogram("spazio_fold_duration_seconds", "time of one fold, without waiting for messages", buckets=_BUCKETS)
 FOLDED = Counter("spazio_messages_folded_total", "input messages folded")
 FENCED = Counter("spazio_folds_fenced_total", "folds discarded because another replica had folded the same messages")
 LOST = Counter("spazio_leases_lost_total", "times that the server gave a part to another replica")
@@ -92,7 +89,7 @@ class TaskRunner:
         self._rows = Publication(client, journal, self._names, timeout_seconds=self._timeout)
         self._doubt, self._portion = careful.Doubt(), Portion(patient=patient)
         self.sequence = self.lag = self._saved = self._stored_us = 0
-        self._consistent = True
+        self._consistent = False  # whether the state is what `sequence` says; without that no checkpoint is written
         self._leave = asyncio.Event()
         self._saving: asyncio.Task[None] | None = None
         self.since = self._pause = 0.0
@@ -164,7 +161,13 @@ class TaskRunner:
             self._thinning.end()
             await self._end(lease)
             lease.forget()
-            self._state.clear()
+            self._clear()
+
+    def _clear(self) -> None:
+        """Discard the state; until one is loaded, none is saved, not even by a term that ends before that."""
+        self._state.clear()
+        self.sequence = self.lag = self._saved = self._stored_us = 0
+        self._consistent = False
 
     async def _end(self, lease: Lease) -> None:
         """Write a checkpoint and release the lease. If that fails, the next holder replays, and the lease times out."""
@@ -188,10 +191,8 @@ class TaskRunner:
         """Restore the newest checkpoint and read up to which input rows are stored."""
         source = self._source = await resumption.input_of(self._client, self.task)
         await self._rows.resume(source)
-        self._consistent = True
-        self._state.clear()
-        self.sequence = self._saved = self._stored_us = 0
-        name = self.task.name
+        self._clear()
+        self._consistent, name = True, self.task.name
         checkpoint = await resumption.find(self._client, self._store, name, source, self._rows.published, self._timeout)
         if checkpoint is not None:
             try:

@@ -41,7 +41,7 @@ class Checkpoint:
         sequence: Last input sequence folded into the state.
         body: The state.
         stored_us: When the server stored that message, in microseconds; 0: not known.
-        published: Input sequence up to which rows were stored when it was written.
+        published: Input sequence up to which the journal had rows when it was written.
     """
 
     stream: str

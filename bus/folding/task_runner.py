@@ -204,8 +204,7 @@ class TaskRunner:
             else:
                 self.sequence = self._saved = checkpoint.sequence
                 self._stored_us = checkpoint.stored_us
-                # A checkpoint is never ahead of its rows, but the cursor may expire from its stream earlier.
-                self._rows.published = max(self._rows.published, checkpoint.sequence)
+                self._rows.skip(checkpoint.sequence)
         if not self.sequence and source.first > 1 and self.task.given is not None:
             await self._worker.run(careful.begin, self._state, await self.task.given(), name)
         self._account.add(EXPIRED, resumption.unread(name, max(self.sequence, self._rows.published), source))
@@ -283,7 +282,7 @@ class TaskRunner:
             return None
         if body is None:
             return None
-        return Checkpoint(self._source.identity, self.sequence, body, self._stored_us, self._rows.published)
+        return Checkpoint(self._source.identity, self.sequence, body, self._stored_us, self._rows.recorded)
 
     async def _save(self, state: Checkpoint) -> None:
         try:

@@ -37,20 +37,29 @@ async def input_of(client: Client, task: Task) -> Stream:
     return described
 
 
-def unread(part: str, covered: int, source: Stream) -> int:
-    """Return how many messages have expired that were neither folded nor read by an earlier holder; 0: none.
+class Unread:
+    """Counts messages that have expired and that neither this task nor an earlier holder has read, each once."""
 
-    Of the whole stream: a task reads about its partition's share.
+    def __init__(self, part: str) -> None:
+        """Count for the task of that name."""
+        self._part, self._counted = part, ("", 0)
 
-    Args:
-        part: Name of the task.
-        covered: Input sequence up to which messages were folded; 0: none was.
-        source: Its input.
-    """
-    if not covered or covered + 1 >= source.first:
-        return 0
-    log.warning("input.expired_unread", extra={"part": part, "from": covered + 1, "to": source.first - 1})
-    return (source.first - covered - 1) // max(1, source.partitions)
+    def count(self, covered: int, source: Stream) -> int:
+        """Return how many there are that were not counted before; 0: none.
+
+        Of the whole stream: a task reads about its partition's share.
+
+        Args:
+            covered: Input sequence up to which messages were folded; 0: none was.
+            source: Its input.
+        """
+        identity, counted = self._counted
+        after = max(covered, counted) if identity == source.identity else covered
+        if not covered or after + 1 >= source.first:
+            return 0
+        self._counted = source.identity, source.first - 1
+        log.warning("input.expired_unread", extra={"part": self._part, "from": after + 1, "to": source.first - 1})
+        return (source.first - after - 1) // max(1, source.partitions)
 
 
 async def kept(client: Client, name: str, source: Stream, checkpoint: Checkpoint, timeout_seconds: float) -> bool:

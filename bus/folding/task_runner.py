@@ -88,6 +88,7 @@ class TaskRunner:
         self._thinning = Thinning(shared.shedding, task.name, health, self._account, patient=patient, subjects=blocks)
         self._rows = Publication(client, journal, self._names, timeout_seconds=self._timeout)
         self._doubt, self._portion = careful.Doubt(), Portion(patient=patient)
+        self._unread = resumption.Unread(task.name)
         self.sequence = self.lag = self._saved = self._stored_us = 0
         self._consistent = False  # whether the state is what `sequence` says; without that no checkpoint is written
         self._leave = asyncio.Event()
@@ -207,7 +208,7 @@ class TaskRunner:
                 self._rows.skip(checkpoint.sequence)
         if not self.sequence and source.first > 1 and self.task.given is not None:
             await self._worker.run(careful.begin, self._state, await self.task.given(), name)
-        self._account.add(EXPIRED, resumption.unread(name, max(self.sequence, self._rows.published), source))
+        self._account.add(EXPIRED, self._unread.count(max(self.sequence, self._rows.published), source))
         return source
 
     async def _follow(self, lease: Lease, source: Stream) -> None:

@@ -8,6 +8,7 @@ time for which the server was away.
 """
 
 import json
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from prometheus_client import Counter
 from bus import api
 
 _NO_MESSAGE = "404"
+_SAME_SECONDS = 60.0
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 SET_BACK = Counter(
@@ -25,6 +27,9 @@ SET_BACK = Counter(
     "times that a service noticed that its stream came back without messages that it had read or published",
     ["stream"],
 )
+
+
+_noticed: dict[tuple[str, int], float] = {}  # where streams were cut off, and when this process last noticed it
 
 
 class Mark(NamedTuple):
@@ -81,8 +86,21 @@ async def check(client: Client, stream: str, read: Mark, timeout_seconds: float)
         if stored is not None and stored.sequence == read.sequence:
             kept = min(kept, Mark(read.sequence - 1))  # another message has its sequence, even if clocks disagree
     if kept.sequence < read.sequence:
-        SET_BACK.labels(stream).inc()
+        _count(stream, kept.sequence)
         raise SetBack(stream, read, kept)
+
+
+def _count(stream: str, kept: int) -> None:
+    """Count what a service notices, once: each of its readers, cursors and checkpoints of the stream shows it.
+
+    All of them show the same end of what was kept, within a minute of each other. A cursor may show it for hours.
+    """
+    now = time.monotonic()
+    for each in [each for each, at in _noticed.items() if now - at > _SAME_SECONDS]:
+        del _noticed[each]
+    if (stream, kept) not in _noticed:
+        SET_BACK.labels(stream).inc()
+    _noticed[stream, kept] = now
 
 
 async def last(client: Client, stream: str, timeout_seconds: float) -> Mark:

@@ -7,9 +7,8 @@ consumer that only shows messages, or follows a bucket in which a deleted key is
 ignores them (`ignore`). The reader itself waits while the server is away. An error from which it cannot recover ends
 `read`, and `keep` starts again.
 
-Three modules use a `Reader` directly: a fold decodes messages itself, since it must give the same bytes without a bus
-(`bus.folding.task_runner`), the search for a cursor skips messages that are none (`bus.publishing.batch`), and a scan
-for sequences decodes nothing (`bus.folding.journal`).
+Two modules use a `Reader` directly: a fold decodes messages itself, since it must give the same bytes without a bus
+(`bus.folding.task_runner`), and the search for a cursor skips messages that are none (`bus.publishing.coverage`).
 """
 
 import asyncio

@@ -12,7 +12,6 @@ from bus.publishing import batch, coverage
 from bus.publishing.batch import Fenced, Row
 from bus.publishing.group_commit import GroupCommit
 from bus.reading import setback
-from bus.reading.reader import Reader
 from bus.reading.setback import Mark, SetBack
 from bus.stream import Stream
 from schemas import codec
@@ -22,7 +21,6 @@ log = logging.getLogger(__name__)
 
 _CURSOR = "Spazio-Cursor"
 _STORED = "Spazio-Cursor-Stored"  # when the server stored that input, in microseconds
-_SCAN_SECONDS = 2.0
 
 
 class Batches:
@@ -96,20 +94,11 @@ class Singles:
         if position is not None:
             return position
         log.warning("cursor.set_aside", extra={"subject": self._subject, "sequence": newest})
-        for sequence in reversed(await self._sequences(newest)):
+        rows = coverage.up_to(self._client, self._stream, self._subject, newest)
+        for sequence in reversed([row.sequence async for row in rows]):
             if (position := await self._cursor(sequence, source)) is not None:
                 return position
         return source.last
-
-    async def _sequences(self, newest: int) -> list[int]:
-        sequences: list[int] = []
-        async with Reader(self._client, self._stream, [self._subject]) as reader:
-            while reader.position < newest:
-                messages = await reader.read(timeout_seconds=_SCAN_SECONDS)
-                if not messages:
-                    break
-                sequences += [message.sequence for message in messages]
-        return sequences
 
     async def _cursor(self, sequence: int, source: Stream) -> int | None:
         """Return the input sequence in a row's cursor, 0 if that is of another input; None: it has no cursor."""

@@ -1,12 +1,14 @@
 """Reads up to which input sequence rows are stored: the newest cursor of a stream, or an older one that can be used."""
 
 import logging
+from collections.abc import AsyncIterator
 from typing import NamedTuple
 
 from nats.aio.client import Client
 
 from bus.publishing import batch
 from bus.reading import setback
+from bus.reading.progress import Received
 from bus.reading.reader import Reader
 from bus.reading.setback import Mark, SetBack
 from bus.stream import Stream
@@ -53,16 +55,32 @@ async def covered(client: Client, stream: str, subject: str, source: Stream) -> 
         return Covered(cursor.sequence, newest.sequence, cursor.partial or 0)
     log.warning("cursor.set_aside", extra={"subject": subject, "sequence": newest.sequence})
     resumed: Cursor | None = None
-    async with Reader(client, stream, [subject]) as reader:
-        while reader.position < newest.sequence:
-            messages = await reader.read(timeout_seconds=_SCAN_SECONDS)
-            if not messages and reader.pending == 0:
-                break  # the newest one has expired meanwhile
-            for message in messages:
-                resumed = _cursor(message.data, source) or resumed
+    async for message in up_to(client, stream, subject, newest.sequence):
+        resumed = _cursor(message.data, source) or resumed
     if resumed is None:
         return Covered(0, newest.sequence)
     return Covered(resumed.sequence, newest.sequence, resumed.partial or 0)
+
+
+async def up_to(client: Client, stream: str, subject: str, newest: int) -> AsyncIterator[Received]:
+    """Yield the messages of a subject up to a sequence, however slowly the server sends them.
+
+    Args:
+        client: Connection.
+        stream: Stream to read.
+        subject: Subject filter.
+        newest: Sequence of its last message, which may expire meanwhile.
+
+    Raises:
+        nats.errors.Error: The server does not say whether that was all; also TimeoutError.
+    """
+    async with Reader(client, stream, [subject]) as reader:
+        while reader.position < newest:
+            messages = await reader.read(timeout_seconds=_SCAN_SECONDS)
+            if not messages and await reader.whole():
+                return
+            for message in messages:
+                yield message
 
 
 async def _covering(client: Client, payload: bytes, source: Stream) -> Cursor | None:

@@ -114,7 +114,9 @@ class LeasedReader(Reader):
         deadline = loop.time() + self._expires
         while self._tap is not None and self._progress.wanted > 0 and loop.time() < deadline:
             if self._arrived or await self._wait(deadline):
-                messages += await self._take()
+                messages += self._take()
+            if self._broken:
+                await self._repair(self._broken)
         return messages
 
     async def _between(self, end: Mark, subjects: Sequence[str], calm: Calm) -> tuple[list[Received], int] | None:

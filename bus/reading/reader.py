@@ -86,7 +86,7 @@ class Reader:
         self._wake = asyncio.Event()
         self._filled = asyncio.Event()
         self._keeping: asyncio.Task[None] | None = None
-        self._repaired, self._before = -1, 0
+        self._repaired, self._before, self._broken = -1, 0, ""
         self._reconnects = 0
 
     @property
@@ -112,7 +112,7 @@ class Reader:
 
     async def close(self) -> None:
         """Delete the reader's own consumer; if that fails, the server deletes it after a while."""
-        consumer, self._consumer = self._consumer, ""
+        consumer, self._consumer, self._broken = self._consumer, "", ""
         if self._keeping is not None:
             self._keeping.cancel()
             self._keeping = None
@@ -123,7 +123,7 @@ class Reader:
             await self._consumers.delete(consumer)
 
     async def read(self, *, linger_seconds: float = 0, timeout_seconds: float | None = None) -> list[Received]:
-        """Wait for messages and return all that have arrived, in stream order.
+        """Wait for messages and return all that have arrived, in stream order; a cancelled call loses none.
 
         Args:
             linger_seconds: Time to collect more messages after the first.
@@ -136,6 +136,8 @@ class Reader:
         """
         deadline = None if timeout_seconds is None else asyncio.get_running_loop().time() + timeout_seconds
         while True:
+            if self._broken:
+                await self._repair(self._broken)
             stale = self._tap is not None and self._client.stats["reconnects"] != self._reconnects
             if stale and (messages := await self._renew()):
                 return messages
@@ -146,8 +148,7 @@ class Reader:
             if self._arrived or await self._wait(deadline):
                 if linger_seconds and self._arrived:
                     await self._collect(linger_seconds)
-                messages = await self._take()
-                if messages:
+                if messages := self._take():
                     return messages
             if deadline is not None and asyncio.get_running_loop().time() >= deadline:
                 return []
@@ -158,7 +159,7 @@ class Reader:
         Raises:
             nats.errors.Error, TimeoutError: The server did not answer.
         """
-        if not (consumer := self._consumer):
+        if self._broken or not (consumer := self._consumer):
             return False
         info = await api.request(self._client, f"CONSUMER.INFO.{self.stream}.{consumer}", {}, self._timeout)
         sent: int = info["delivered"]["consumer_seq"]
@@ -166,9 +167,9 @@ class Reader:
 
     async def _renew(self) -> list[Received]:
         """Return what had arrived before the connection broke, which the server may have lost since; else repair."""
-        messages = await self._take()
-        if not messages and self._tap is not None:
-            await self._repair("reconnected")
+        messages = self._take()
+        if not messages:
+            await self._repair(self._broken or "reconnected")
         return messages
 
     async def _collect(self, seconds: float) -> None:
@@ -207,14 +208,14 @@ class Reader:
         if not self._progress.nudge(asyncio.get_running_loop().time()):
             await self._repair("no heartbeat")
 
-    async def _take(self) -> list[Received]:
+    def _take(self) -> list[Received]:
+        """Return what has arrived, and note why the consumer is to be replaced; the next `read` does that."""
         arrivals = self._arrived.copy()
         self._arrived.clear()
         accepted = self._progress.accept(arrivals, None if self._lease is None else self._lease.check)
         if accepted.lost:
             raise Lost(f"{self._consumer}: {accepted.lost}")
-        if accepted.broken:
-            await self._repair(accepted.broken)
+        self._broken = self._broken or accepted.broken
         return accepted.messages
 
     async def _repair(self, reason: str) -> None:

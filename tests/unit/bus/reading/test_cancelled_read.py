@@ -1,0 +1,53 @@
+"""A read that is cancelled loses no message; on a server in memory."""
+
+import asyncio
+
+import pytest
+
+from bus.reading.consumer import Consumers
+from bus.reading.reader import Reader
+from schemas.subject import Names
+from tests.support.nats.client import Connection, connect
+from tests.support.nats.server import Server
+from tests.unit.bus.reading.test_pull import SUBJECT
+
+NAMES = Names()
+
+
+async def test_messages_before_a_gap_are_returned_although_each_read_is_cancelled_while_it_closes_the_gap(
+    server: Server, client: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe, go, messages = client.session.outbound, asyncio.Event(), list[bytes]()
+    send, delete = pipe.send, Consumers.delete
+
+    def lossy(data: bytes) -> None:
+        if not data.endswith(b"\r\n3\r\n"):
+            send(data)
+
+    async def wait(consumers: Consumers, name: str) -> None:
+        await go.wait()
+        await delete(consumers, name)
+
+    monkeypatch.setattr(Consumers, "delete", wait)
+    async with connect(server) as other, Reader(client, NAMES.telemetry, [">"]) as reader:
+        await other.jetstream().publish(SUBJECT, b"1")
+        assert [message.data for message in await reader.read()] == [b"1"]
+        with monkeypatch.context() as patched:
+            patched.setattr(pipe, "send", lossy)
+            for number in (2, 3, 4):
+                await other.jetstream().publish(SUBJECT, b"%d" % number)
+            await asyncio.sleep(0.1)
+        try:
+            for _ in range(2):
+                reading = asyncio.create_task(reader.read())
+                await asyncio.sleep(0.1)
+                reading.cancel()
+                await asyncio.wait({reading})
+                messages += [] if reading.cancelled() else [message.data for message in reading.result()]
+            assert messages == [b"2"]
+        finally:
+            go.set()
+        async with asyncio.timeout(10):
+            while len(messages) < 3:
+                messages += [message.data for message in await reader.read()]
+        assert messages == [b"2", b"3", b"4"]

@@ -8,6 +8,7 @@ messages sent on the old connection may be lost; heartbeats stop; or the server 
 """
 
 import asyncio
+import contextlib
 import json
 import logging
 from collections.abc import Sequence
@@ -281,7 +282,8 @@ class Reader:
         while True:
             await asyncio.sleep(self._expires / 2)
             if self._tap is not None and loop.time() - self._progress.asked_at > self._expires:
-                await self._request(self._tap, 1)
+                with contextlib.suppress(nats.errors.Error, OSError):  # the next may get through
+                    await self._request(self._tap, 1)
 
     async def _request(self, listening: Tap, batch: int) -> None:
         request = {

@@ -1,15 +1,20 @@
-"""A read that is cancelled loses no message; on a server in memory."""
+"""A read that is cancelled loses no message, and a lease is renewed although a request fails; on a server in memory."""
 
 import asyncio
+from typing import Any
 
+import nats.errors
 import pytest
 
+from bus import stream
 from bus.reading.consumer import Consumers
 from bus.reading.reader import Reader
+from schemas import settings as all_settings
 from schemas.subject import Names
+from tests.support import virtual
 from tests.support.nats.client import Connection, connect
 from tests.support.nats.server import Server
-from tests.unit.bus.reading.test_pull import SUBJECT
+from tests.unit.bus.reading.test_pull import SUBJECT, leased
 
 NAMES = Names()
 
@@ -51,3 +56,25 @@ async def test_messages_before_a_gap_are_returned_although_each_read_is_cancelle
             while len(messages) < 3:
                 messages += [message.data for message in await reader.read()]
         assert messages == [b"2", b"3", b"4"]
+
+
+def test_a_lease_is_renewed_after_a_request_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    async def scenario() -> None:
+        async with connect(Server()) as client:
+            publish = client.publish
+
+            async def fail_once(subject: str, *arguments: Any, **more: Any) -> None:
+                asked.append(subject)
+                if len(asked) == 1:
+                    raise nats.errors.OutboundBufferLimitError
+                await publish(subject, *arguments, **more)
+
+            await stream.ensure(client, all_settings.load({"nats_partitions": "1"}, environ={}))
+            async with leased(client):
+                monkeypatch.setattr(client, "publish", fail_once)
+                await asyncio.sleep(6)  # as in a long fold
+
+    virtual.run(scenario())
+    assert len([subject for subject in asked if ".MSG.NEXT." in subject]) >= 2

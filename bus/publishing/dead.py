@@ -91,6 +91,7 @@ class Budget:
 
 
 _BUDGET = Budget()
+_FAILURES = set[str]()  # why letters were not stored since the last that was
 
 
 def original_subject(names: Names, subject: str) -> str:
@@ -105,8 +106,8 @@ async def bury(
 ) -> None:
     """Store a refused message under `<prefix>.dead.<its subject>`; wait until it is stored.
 
-    If too many bytes came of its node, only its beginning is stored, or it is only counted. What is of no node goes by
-    the last token of its subject.
+    If too many bytes came of its node, only its beginning is stored, or it is only counted, and not logged. What is of
+    no node goes by the last token of its subject.
 
     Args:
         client: Connection.
@@ -119,12 +120,12 @@ async def bury(
     """
     subject, (kind, node) = original_subject(names, message.subject), kind_and_node(message.subject)
     DEAD.labels(consumer, kind).inc()
-    log.info("message.refused", extra={"subject": subject, "sequence": message.sequence, "reason": reason[:200]})
     size_bytes = len(message.data)
     stored_bytes = _BUDGET.take(consumer, node, size_bytes)
     if stored_bytes is None:
         UNKEPT.labels(consumer, kind).inc()
         return
+    log.info("message.refused", extra={"subject": subject, "sequence": message.sequence, "reason": reason[:200]})
     letter = Letter(subject, message.data[:stored_bytes], reason, consumer, f"dead:{stream}:{message.sequence}")
     if stored_bytes < size_bytes:
         CUT.labels(consumer, kind).inc()
@@ -184,7 +185,11 @@ async def _store(client: Client, subject: str, payload: bytes, headers: dict[str
         try:
             await js.publish(subject, payload, headers=dict(headers))
         except (nats.errors.Error, TimeoutError, OSError) as error:
-            log.warning("dead_letter.store_failed", extra={"reason": str(error)})
+            # Many letters wait for the same server.
+            level = logging.DEBUG if repr(error) in _FAILURES else logging.WARNING
+            _FAILURES.add(repr(error))
+            log.log(level, "dead_letter.store_failed", extra={"reason": str(error)})
             await asyncio.sleep(_RETRY_SECONDS)
         else:
+            _FAILURES.clear()
             return

@@ -166,7 +166,11 @@ class Pipeline:
             pass
 
     async def _write(self, messages: dict[int, Outgoing]) -> None:
-        """Write frames; the client's own `publish` costs several times as much, since it checks each message."""
+        """Write frames; the client's own `publish` costs several times as much, since it checks each message.
+
+        Raises:
+            ValueError: A message exceeds the server's limit; none is sent, and none counts as in flight.
+        """
         deadline = self._loop.time() + self._timeout
         frames, largest = [], self._client.max_payload
         for number, message in messages.items():
@@ -176,7 +180,7 @@ class Pipeline:
             if whole > largest:
                 raise ValueError(f"message {message.identity.decode()} has {whole} bytes, the server takes {largest}")
             frames.append(_FRAME % (message.subject, self._inbox, number, header, whole, identity, message.payload))
-            self._waiting[number] = (message, deadline)
+        self._waiting |= {number: (message, deadline) for number, message in messages.items()}
         await self._client._send_command(b"".join(frames))  # noqa: SLF001 # see above
         await self._client._flush_pending()  # noqa: SLF001
 

@@ -126,10 +126,17 @@ async def test_a_load_goes_on_once_there_is_a_stream(client: Client, settings: S
     assert (sending.reached()["stored"], sending.reached()["unanswered"]) == (160, 0)
 
 
-async def test_a_message_that_the_server_does_not_take_is_an_error(client: Client) -> None:
-    async with Pipeline(client, limit=10, timeout_seconds=1) as pipeline:
+async def test_a_message_that_the_server_does_not_take_is_an_error_and_none_before_it_is_on_its_way(
+    client: Client,
+) -> None:
+    async with asyncio.TaskGroup() as group, Pipeline(client, limit=10, timeout_seconds=1) as pipeline:
+        group.create_task(pipeline.run())
         with pytest.raises(ValueError, match="bytes"):
-            await pipeline.send([Outgoing(b"spazio.samples.n", b"x" * (2 << 20), b"id")])
+            await pipeline.send([*numbered(range(3)), Outgoing(b"spazio.samples.n", b"x" * (2 << 20), b"id")])
+        assert pipeline.in_flight == 0
+        await pipeline.send(numbered(range(3, 5)))
+        assert await pipeline.drain(5)
+    assert [data for _, data in await stored(client, 2)] == [b"3", b"4"]
 
 
 @pytest.mark.slow

@@ -68,14 +68,18 @@ def _starts(state: Mapping[str, Any]) -> bool:
 
 
 async def _messages_per_second(client: Client, stream: str, state: Mapping[str, Any], timeout_seconds: float) -> float:
-    """Return at which rate messages came lately; 0: unknown."""
-    last, most = datetime.fromisoformat(state["last_ts"]), state["last_seq"] - state["first_seq"]
+    """Return at which rate messages came lately; 0: unknown.
+
+    A stream that is full drops its first messages meanwhile, so the next one from a sequence on is asked for.
+    """
+    js, last = client.jetstream(timeout=timeout_seconds), datetime.fromisoformat(state["last_ts"])
+    end, most = state["last_seq"], state["last_seq"] - state["first_seq"]
     rate, count = 0.0, min(_LOOKED_BACK, most)
     while True:
-        early = await client.jetstream(timeout=timeout_seconds).get_msg(stream, state["last_seq"] - count, direct=True)
+        early = await js.get_msg(stream, end - count, ">", direct=True, next=True)
         seconds = (last - early.time).total_seconds() if early.time else 0.0
-        if seconds >= _LEAST_SECONDS:
-            rate = count / seconds
+        if seconds >= _LEAST_SECONDS and early.seq:
+            rate = (end - early.seq) / seconds
         if count == most or not 0 < seconds < 0.9 * _LOOKED_BACK_SECONDS:
             return rate
         count = min(most, math.ceil(count * _LOOKED_BACK_SECONDS / seconds))

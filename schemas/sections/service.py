@@ -161,8 +161,8 @@ class History(Section):
         500_000,
         ge=1000,
         json_schema_extra=RELOAD,
-        description="Rows of a stream that the history holds in memory while the disk is full. At the limit it stops "
-        "reading, and the rest stays in the stream. The limit bounds memory.",
+        description="Rows of a stream that the history holds in memory. At the limit it writes them at once; while the "
+        "disk is full it stops reading instead, and the rest stays in the stream. The limit bounds memory.",
     )
 
 

@@ -242,8 +242,9 @@ class _Source:
         return await asyncio.get_running_loop().run_in_executor(self._pool, functools.partial(work, *arguments))
 
     async def _copy(self, messages: Subscription[table.Kept | None], writer: Writer) -> None:
+        """Read and write; a full buffer is written at once, unless the disk did not take the last write."""
         loop = asyncio.get_running_loop()
-        flushed = loop.time()
+        flushed, written = loop.time(), True
         while True:
             history = self._live.current.history
             left = min(flushed + history.flush_seconds - loop.time(), 1.0)
@@ -252,8 +253,9 @@ class _Source:
             else:
                 await asyncio.sleep(max(0.0, left))
             LAG.labels(self._source).set(writer.rows)
-            if loop.time() >= flushed + history.flush_seconds:
-                await self._flush(writer)
+            full = writer.rows >= history.buffer_rows
+            if loop.time() >= flushed + history.flush_seconds or (full and written):
+                written = await self._flush(writer)
                 flushed = loop.time()
 
     def _take(self, writer: Writer, batch: Batch[table.Kept | None]) -> None:

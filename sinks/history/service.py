@@ -40,6 +40,7 @@ from sinks.history.writer import Window, Writer
 log = logging.getLogger(__name__)
 
 _AGAIN_SECONDS = 1.0
+_LOOK_SECONDS = 0.05  # after which it looks again whether the disk is free
 _FIRST_TIDY_SECONDS, _TIDY_SECONDS = 60.0, 600.0
 _REST = 2.0  # times as long as a step of the upkeep takes: else it would take a core for seconds
 _LOCK_SECONDS = 4.0  # for an earlier process that is about to end
@@ -125,12 +126,13 @@ async def _serve(client: Client, live: Live, health: Health, pool: ThreadPoolExe
         # Dead letters are of every subject and have no table.
         names.events: [row.filter(names) for row in channel.of_store(channel.EVENTS) if row.kind in table.KINDS],
     }
+    tidying = asyncio.Lock()
     async with asyncio.TaskGroup() as group:
         for source, wanted in subjects.items():
-            group.create_task(_Source(client, live, health, pool, source, wanted).run(), name=source)
+            group.create_task(_Source(client, live, health, pool, tidying, source, wanted).run(), name=source)
         group.create_task(publisher.run(client, live, health), name="market")
         if upkeep:
-            group.create_task(_tidy(pool, live, live.current.history_dir), name="tidy")
+            group.create_task(_tidy(pool, tidying, live, live.current.history_dir), name="tidy")
 
 
 async def _in(pool: ThreadPoolExecutor, work: Callable[..., object], *arguments: object) -> object:
@@ -144,16 +146,19 @@ def _remedy(folder: Path, error: OSError) -> str:
     )
 
 
-async def _tidy(pool: ThreadPoolExecutor, live: Live, folder: Path) -> None:
+async def _tidy(pool: ThreadPoolExecutor, tidying: asyncio.Lock, live: Live, folder: Path) -> None:
+    """Tidy up now and then; the lock is held during each step, in which nothing can be written."""
     upkeep = Upkeep(folder)
     seconds = _FIRST_TIDY_SECONDS  # a sink that is restarted often must drop old hours, too
     while True:
         await asyncio.sleep(seconds)
         work = upkeep.steps(_confirmed(folder), live.current.history)
-        began = time.monotonic()
-        while await _in(pool, next, work, None):  # rows are written between two steps
-            await asyncio.sleep(_REST * (time.monotonic() - began))
+        more: object = True
+        while more:
             began = time.monotonic()
+            async with tidying:
+                more = await _in(pool, next, work, None)
+            await asyncio.sleep(_REST * (time.monotonic() - began))  # rows are written between two steps
         seconds = _TIDY_SECONDS
 
 
@@ -166,11 +171,12 @@ class _Source:
         live: Live,
         health: Health,
         pool: ThreadPoolExecutor,
+        tidying: asyncio.Lock,
         source: str,
         subjects: list[str],
     ) -> None:
         self._client, self._settings, self._health, self._pool = client, live.current, health, pool
-        self._live = live
+        self._live, self._tidying = live, tidying
         self._source, self._subjects = source, subjects
         self._part = f"history of {source}"
         self._gap_until = 0.0
@@ -242,19 +248,23 @@ class _Source:
         return await asyncio.get_running_loop().run_in_executor(self._pool, functools.partial(work, *arguments))
 
     async def _copy(self, messages: Subscription[table.Kept | None], writer: Writer) -> None:
-        """Read and write; a full buffer is written at once, unless the disk did not take the last write."""
+        """Read and write; a full buffer is written at once, unless the disk did not take the last write.
+
+        While a step of the upkeep has the disk, the buffer fills: who waits for it reads nothing.
+        """
         loop = asyncio.get_running_loop()
         flushed, written = loop.time(), True
         while True:
             history = self._live.current.history
-            left = min(flushed + history.flush_seconds - loop.time(), 1.0)
+            left = max(min(flushed + history.flush_seconds - loop.time(), 1.0), _LOOK_SECONDS)
             if writer.rows < history.buffer_rows:
-                self._take(writer, await messages.read(timeout_seconds=max(0.01, left)))
+                self._take(writer, await messages.read(timeout_seconds=left))
             else:
-                await asyncio.sleep(max(0.0, left))
+                await asyncio.sleep(left)
             LAG.labels(self._source).set(writer.rows)
             full = writer.rows >= history.buffer_rows
-            if loop.time() >= flushed + history.flush_seconds or (full and written):
+            due = loop.time() >= flushed + history.flush_seconds
+            if (due and (full or not self._tidying.locked())) or (full and written):
                 written = await self._flush(writer)
                 flushed = loop.time()
 

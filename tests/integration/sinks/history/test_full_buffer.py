@@ -1,7 +1,9 @@
-"""A full buffer is written at once, but not again and again while the disk is full."""
+"""A full buffer is written at once, but not again and again while the disk is full; during the upkeep it fills."""
 
 import asyncio
 import os
+import threading
+from collections.abc import Iterator
 
 import pytest
 from nats.aio.client import Client
@@ -12,6 +14,7 @@ from schemas.live import Live
 from schemas.settings import Settings
 from schemas.subject import Names
 from sinks.history import service
+from sinks.history.upkeep.upkeep import Upkeep
 from sinks.history.writer import Writer
 from tests.integration.sinks.history.test_history import until
 from tests.support.background import background
@@ -64,3 +67,35 @@ async def test_while_the_disk_takes_nothing_a_full_buffer_is_written_as_often_as
         assert attempts[-1] >= 1000
         assert len(attempts) < 25
         await until(quick.history_dir, {"samples": 1500, **NOTHING})
+
+
+@pytest.mark.slow
+async def test_while_a_step_of_the_upkeep_takes_long_the_stream_is_read_into_the_buffer(
+    client: Client, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick, begun, go = changed(settings, 0.2), threading.Event(), threading.Event()
+
+    def steps(*_: object) -> Iterator[str]:
+        begun.set()
+        go.wait(60)
+        yield "a merge"
+
+    def buffered() -> float:
+        return float(service.LAG.labels(NAMES.telemetry)._value.get())
+
+    monkeypatch.setattr(service, "_FIRST_TIDY_SECONDS", 0.2)
+    monkeypatch.setattr(Upkeep, "steps", steps)
+    async with background(service.run(client, Live(quick), Health())):
+        try:
+            await publish(client, range(1))
+            async with asyncio.timeout(20):
+                while not begun.is_set():  # noqa: ASYNC110 # another thread begins it
+                    await asyncio.sleep(0.01)
+            await asyncio.sleep(0.5)  # two writes are due
+            await publish(client, range(1, 81))
+            async with asyncio.timeout(20):
+                while buffered() < 800:  # noqa: ASYNC110 # a gauge sends no notice
+                    await asyncio.sleep(0.01)
+        finally:
+            go.set()
+        await until(quick.history_dir, {"samples": 810, **NOTHING})

@@ -54,7 +54,7 @@ def close(folder: Path, keeper: Upkeep, now_us: int) -> None:
     """Let the upkeep run until nothing is left for it."""
     keeper.run(now_us, _SETTINGS)
     for _ in range(_PASSES):
-        if rollup.jobs(folder, now_us, _SETTINGS):
+        if rollup.jobs(folder, now_us, _SETTINGS, {}):
             keeper.run(now_us, _SETTINGS)
 
 

@@ -85,7 +85,7 @@ class Sink:
         with self._step("merging, hour"):
             deque(compaction.compact(self._folder, ended_us), 0)
         with self._step("roll-ups"):
-            for job in rollup.jobs(self._folder, ended_us, _SETTINGS):
+            for job in rollup.jobs(self._folder, ended_us, _SETTINGS, {}):
                 rollup.make(job)
 
 

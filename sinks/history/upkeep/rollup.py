@@ -45,8 +45,15 @@ class Job(NamedTuple):
     whole: Path
 
 
-def jobs(directory: Path, now_us: int, settings: History) -> list[Job]:
+def jobs(directory: Path, now_us: int, settings: History, failures: Mapping[Path, int]) -> list[Job]:
     """Return the roll-ups to be made now: the oldest hours first, since they are deleted first.
+
+    Args:
+        directory: Folder of the history.
+        now_us: Time in microseconds.
+        settings: For how long roll-ups are kept.
+        failures: How often each file could not be made. It comes behind those that failed less often: a few that always
+            fail keep no other from being made.
 
     Raises:
         OSError: A cursor file is invalid; see `layout.committed`.
@@ -61,7 +68,8 @@ def jobs(directory: Path, now_us: int, settings: History) -> list[Job]:
                     (begin_us, Job(rolled, source, target / source.name, whole))
                     for source in _merged(folder, target, committed)
                 ]
-    return [job for _, job in sorted(due, key=lambda each: each[0])[:_MOST]]
+    due.sort(key=lambda each: (failures.get(each[1].target, 0), each[0]))
+    return [job for _, job in due[:_MOST]]
 
 
 def _merged(folder: Path, target: Path, committed: Mapping[str, int]) -> Iterator[Path]:

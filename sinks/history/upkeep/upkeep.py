@@ -5,6 +5,7 @@ Dropping comes first, because it makes room on a full disk, and no step keeps an
 
 import functools
 import logging
+from collections import Counter as Tally
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
@@ -26,6 +27,7 @@ class Upkeep:
         self._readable: frozenset[damage.Stamp] = frozenset()
         self._grouped: frozenset[Path] = frozenset()
         self._merged: dict[Path, int] = {}
+        self._unmade = Tally[Path]()  # how often each roll-up that is not made yet has failed
 
     def run(self, now_us: int, settings: History) -> None:
         """Do every step once."""
@@ -41,9 +43,14 @@ class Upkeep:
             self._grouped = before | grouped  # the next inspection sees which of them have taken their last form
         yield from self._each("compact", compaction.compact(directory, now_us, before, self._merged))
         jobs: list[rollup.Job] = []
-        yield self._step("list", lambda: jobs.extend(rollup.jobs(directory, now_us, settings)))
+        yield self._step("list", lambda: jobs.extend(rollup.jobs(directory, now_us, settings, self._unmade)))
         for job in jobs:
-            yield self._step("roll", functools.partial(rollup.make, job))
+            yield self._step("roll", functools.partial(self._roll, job))
+
+    def _roll(self, job: rollup.Job) -> None:
+        self._unmade[job.target] += 1
+        rollup.make(job)
+        del self._unmade[job.target]
 
     def make_room(self, now_us: int, settings: History) -> None:
         """Do only the first steps, which need no space: remove old hours, and set damaged files aside."""

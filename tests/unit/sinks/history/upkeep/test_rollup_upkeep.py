@@ -225,7 +225,7 @@ def test_a_long_history_without_roll_ups_gets_the_oldest_first_and_not_all_at_on
     target = Writer(tmp_path, "S", CREATED, 1)
     for hour in range(10):
         put(target, [block("a", FIRST + hour * HOUR)], 1 + hour)
-    due = rollup.jobs(tmp_path, at_us(12 * HOUR), settings())
+    due = rollup.jobs(tmp_path, at_us(12 * HOUR), settings(), {})
     starts = [layout.hour_of(job.source.parent) for job in due]
     assert starts == [at_us(hour * HOUR) for hour in range(8) for _ in range(2)]
     assert [job.rolled.name for job in due] == ["samples_10s", "samples_1m"] * 8

@@ -4,7 +4,9 @@ A damaged file, which DuckDB cannot read, makes every query over its table fail,
 while its hour still filled has a mark, so that it takes its last form although the sink was started again meanwhile.
 """
 
+import errno
 import logging
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +22,10 @@ log = logging.getLogger(__name__)
 _MEMORY = "512MB"
 _CHUNK_BYTES = 1 << 20
 _TOGETHER = 256  # files
+# What an error says that is not the file's, although opening or reading it failed.
+_NO_DAMAGE = tuple(
+    os.strerror(number) for number in (errno.EMFILE, errno.ENFILE, errno.EACCES, errno.EIO, errno.EAGAIN, errno.ENOMEM)
+)
 _NAMED = re.compile(r"'(.+\.parquet)'")
 
 DAMAGED = Counter("spazio_history_damaged_files_total", "files set aside because DuckDB cannot read them")
@@ -71,17 +77,26 @@ def inspect(directory: Path, readable: frozenset[Stamp]) -> Footers:
     for begin in range(0, len(new), _TOGETHER):
         some = new[begin : begin + _TOGETHER]
         marked = _early([path for path, _ in some])
-        for path, stamp in some:
-            try:
-                if marked is not None or not set_aside(path, "SELECT 0 FROM read_parquet(?) LIMIT 0"):
-                    stamps.add(stamp)
-            except OSError as error:
-                failures.append(error)
-        if marked is None and (marked := _early([path for path, stamp in some if stamp in stamps])) is None:
-            stamps.difference_update(stamp for _, stamp in some)  # another call tries again
-        early |= marked or set()
+        if marked is None:
+            some = _sound(some, failures)
+            marked = _early([path for path, _ in some])
+        if marked is not None:  # otherwise another call tries again
+            stamps.update(stamp for _, stamp in some)
+            early |= marked
     layout.raise_first(failures)
     return Footers(frozenset(stamps), frozenset(path for path, stamp in new if stamp in stamps), frozenset(early))
+
+
+def _sound(files: Sequence[tuple[Path, Stamp]], failures: list[OSError]) -> list[tuple[Path, Stamp]]:
+    """Set aside files without a readable footer, and return the others without those that fail."""
+    sound: list[tuple[Path, Stamp]] = []
+    for path, stamp in files:
+        try:
+            if not set_aside(path, "SELECT 0 FROM read_parquet(?) LIMIT 0"):
+                sound.append((path, stamp))
+        except OSError as error:
+            failures.append(error)
+    return sound
 
 
 def _early(paths: Sequence[Path]) -> set[Path] | None:
@@ -120,6 +135,26 @@ def culprit(directory: Path, error: duckdb.Error) -> Path | None:
     return None
 
 
+def _try(path: Path, query: str) -> None:
+    """Execute a query over a file.
+
+    Raises:
+        OSError: The machine is at fault: its memory, or the files or threads that a process may have.
+        duckdb.Error: The file cannot be read.
+    """
+    try:
+        connection = duckdb.connect(config={"memory_limit": _MEMORY})
+    except duckdb.Error as error:
+        raise OSError(f"{path}: {error}") from error
+    with connection:
+        try:
+            connection.execute(query, [layout.literal(path)]).fetchall()
+        except duckdb.Error as error:
+            if isinstance(error, duckdb.OutOfMemoryException) or any(cause in str(error) for cause in _NO_DAMAGE):
+                raise OSError(f"{path}: {error}") from error
+            raise
+
+
 def set_aside(path: Path, query: str = "SELECT bit_xor(hash(file)) FROM read_parquet(?) AS file") -> bool:
     """Rename a file out of the views if a query over it fails; returns whether it did.
 
@@ -134,10 +169,7 @@ def set_aside(path: Path, query: str = "SELECT bit_xor(hash(file)) FROM read_par
         while file.read(_CHUNK_BYTES):  # a failing disk raises here
             pass
     try:
-        with duckdb.connect(config={"memory_limit": _MEMORY}) as connection:
-            connection.execute(query, [layout.literal(path)]).fetchall()
-    except duckdb.OutOfMemoryException as error:
-        raise OSError(f"{path}: {error}") from error
+        _try(path, query)
     except duckdb.Error as error:
         path.rename(path.with_name(path.name + layout.DAMAGED))
         layout.sync(path.parent)

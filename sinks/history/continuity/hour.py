@@ -14,10 +14,11 @@ def of_rows(at_us: pl.Series, most: int) -> pl.Series:
     """Return the hour of each row, by which rows are written to files.
 
     Each file is synced, which takes time. The `most` frequent hours have files of their own. Rows of all others, which
-    come from wrong clocks or malicious nodes, join the newest of these. 0: every hour has a file of its own.
+    come from wrong clocks or malicious nodes, join the newest of these. 0: every hour has a file of its own. The result
+    depends on nothing but the rows: a write that is repeated has to make the same files.
     """
     hours = at_us // HOUR_US
-    counts = hours.value_counts(sort=True)
+    counts = hours.value_counts().sort("count", hours.name, descending=True)
     if not most or counts.height <= most:
         return hours
     own = counts[hours.name].head(most)

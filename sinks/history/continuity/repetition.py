@@ -20,6 +20,7 @@ MOST_BETWEEN = 16_384
 _LINES = 4  # of a node in a table: its boot, the one before, and others under its name
 _SPAN = 1024  # seconds of a line in which copies are known
 _ALL = (1 << _SPAN) - 1
+_NODES = 100_000  # nodes and tables that are followed; who names ever new ones takes no more memory
 _SILENT_SECONDS = 3600.0  # an agent repeats what it keeps, some minutes, and a line covers seventeen
 _EVEN_US = 2_000_000  # a wall clock that moves by more against the boot clock has jumped
 
@@ -59,7 +60,7 @@ class _Followed:
 
 
 class CopyDetector:
-    """Detects copies of messages, with bounded memory per table and node of the last hour."""
+    """Detects copies of messages, with memory bounded by table, and by node of the last hour."""
 
     def __init__(self, kept: int = MOST_BETWEEN, clock: Callable[[], float] = time.monotonic) -> None:
         self._kept, self._clock = kept, clock
@@ -92,11 +93,11 @@ class CopyDetector:
         return True
 
     def _lines(self, table: str, node: str) -> list[_Line]:
-        """Return a node's lines; drop those of nodes that have been silent for too long."""
+        """Return a node's lines; drop those of nodes that have been silent for too long, or for longest of too many."""
         now, key = self._clock(), (table, node)
         followed = self._followed.setdefault(key, _Followed([], now))
         followed.heard = now
         self._followed.move_to_end(key)
-        while next(iter(self._followed.values())).heard < now - _SILENT_SECONDS:
+        while len(self._followed) > _NODES or next(iter(self._followed.values())).heard < now - _SILENT_SECONDS:
             self._followed.popitem(last=False)
         return followed.lines

@@ -210,11 +210,7 @@ def write_cursor(
 
 def read_content(directory: Path, stream: str) -> dict[str, Any] | None:
     """Return all fields of a cursor file; None: there is no valid one."""
-    path = _cursor_path(directory, stream)
-    if _read(path) is None:
-        return None
-    content: dict[str, Any] = json.loads(path.read_text())
-    return content
+    return _content(_cursor_path(directory, stream))
 
 
 def read_cursor(directory: Path, stream: str, created: str) -> int | None:
@@ -248,8 +244,15 @@ def stored_us(directory: Path) -> int:
 
 
 def _read(path: Path) -> tuple[str, int] | None:
+    content = _content(path)
+    return None if content is None else (str(content["created"]), int(content["sequence"]))
+
+
+def _content(path: Path) -> dict[str, Any] | None:
+    """Return the fields of a cursor file, name and sequence among them; None: there is no valid one."""
     try:
-        content = json.loads(path.read_text())
-        return str(content["created"]), int(content["sequence"])
+        content: dict[str, Any] = json.loads(path.read_text())
+        str(content["created"]), int(content["sequence"])
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
+    return content

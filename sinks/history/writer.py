@@ -251,6 +251,7 @@ class Writer:
                 layout.settle(hidden, path)
             position = self._position._replace(read=Mark(batch.last, batch.stored_us), pace=self.gaps.pace)
             layout.write_cursor(self._directory, self._stream, self._created, batch.last, position.extra)
+            self._position = position
         except OSError:
             for hidden, _ in written:
                 with contextlib.suppress(OSError):

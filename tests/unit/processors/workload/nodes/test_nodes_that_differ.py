@@ -139,12 +139,12 @@ def test_pods_of_which_one_node_has_little_evidence_do_not_make_a_class_unknown(
 def test_a_pod_of_no_class_counts_as_a_service_of_what_the_mean_pod_takes() -> None:
     settings = load({"estimate_report_seconds": "0.5"}, environ={})
     web = ClassSum(pods=1, cpu=0.1, memory=0.05 * GIB, nodes=1)
-    known = Model(
+    mean_pod = Model(
         scope="global", at_us=1, features=list(settings.model.features), moment=[0.0] * 15,
         cost=[2.0, 0.1 * GIB, 0.0, 0.0, 0.0], pods=2, nodes=5, costed=5, classes={"shop/web": web},
     )  # fmt: skip
     partition, rows = Partition(settings, 0), list[Availability]()
-    partition.fold([(telemetry.NAMES.model, codec.encode(known))])
+    partition.fold([(telemetry.NAMES.model, codec.encode(mean_pod))])
     for messages in seconds("n", 0, 20, []):
         rows += [each.message for each in partition.fold(messages)[0] if isinstance(each.message, Availability)]
     assert rows[-1].available == pytest.approx(fits(1.0), rel=0.05)

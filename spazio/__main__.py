@@ -96,8 +96,8 @@ def _run(arguments: list[str]) -> int:
 def _run_framework() -> int:
     """Run a command of the framework, which exits with status 1 where nobody reads standard output any more.
 
-    That the reader has what it wants is noticed when a buffer is full, or at the end only: it is no failure in either
-    case.
+    Where a command prints plain text, that the reader has what it wants is no failure, whether it is noticed when a
+    buffer is full, or at the end only. Tables end with 1.
     """
     from spazio import cli
 

@@ -1,14 +1,19 @@
-"""Values of SQL as values of JSON."""
+"""Values of SQL as values of JSON, and rows of them as lines of CSV."""
 
 import base64
+import csv
 import itertools
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from types import SimpleNamespace
 from uuid import UUID
 
 _WHOLE = 2**53  # up to which each whole number is a number of a browser
+# A CSV writer returns what `write` does. It quotes what may end a line, which a carriage return does for some readers.
+_LINES = SimpleNamespace(write=lambda row: f"{row[:-2]}\n")
 
 
 def distinct(names: Sequence[str]) -> list[str]:
@@ -54,6 +59,26 @@ def exact(given: object) -> object:
     if isinstance(given, dict):
         return {key: exact(item) for key, item in given.items()}
     return given
+
+
+def csv_lines(rows: Iterable[Sequence[object]], shown: Callable[[str], str] = str) -> Iterator[str]:
+    r"""Yield rows as lines of CSV; what is missing is empty, lists and maps are JSON, and texts as they are `shown`.
+
+    >>> list(csv_lines([("a", "b"), ("x\ry", [1, None])]))
+    ['a,b\n', '"x\ry","[1, null]"\n']
+    """
+    writer = csv.writer(_LINES)
+    for row in rows:
+        yield writer.writerow([_field(given, shown) for given in row])
+
+
+def _field(given: object, shown: Callable[[str], str]) -> object:
+    if isinstance(given, str):
+        return shown(given)
+    if given is None or isinstance(given, bool | int | float):
+        return given
+    converted = value(given)
+    return json.dumps(converted) if isinstance(converted, list | dict) else converted
 
 
 def _scalar(given: object) -> object:

@@ -191,7 +191,7 @@ def _classes(live: Sequence[Model]) -> dict[str, ClassSum] | None:
     sums = {name: _added(items) for name, items in by_name.items()}
     by_pods = sorted(sums, key=lambda name: (-sums[name].pods, name))
     # One node may name as many classes as it likes; those that others know of come first.
-    kept = set(sorted(by_pods, key=lambda name: sums[name].nodes == 1)[:MAXIMUM_CLASSES])
+    kept = set(sorted(by_pods, key=lambda name: (sums[name].nodes or 0) < 2)[:MAXIMUM_CLASSES])
     return {name: sums[name] for name in by_pods if name in kept} or None
 
 

@@ -39,8 +39,8 @@ _GROWTH = 10.0  # what grows by a tenth in a second leaves a third of the eviden
 _REST_SECONDS = 3.0  # a job of a second, as a host runs now and then, takes no room for longer
 _BEGUN_SECONDS = 3.0  # of evidence: so far it may be all of pods that were starting
 _LITTLE_SECONDS = 15.0  # a node that has run a class for no longer takes the kind that the cluster knows
-_SLOW_SECONDS = 60.0
-_DIFFERING_SECONDS = 20.0
+_SLOW_SECONDS, _DIFFERING_SECONDS = 60.0, 20.0
+_MORE = 1.5  # times what is known: it is not true any more where pods use that on a full machine
 # Deviation of what a steady pod demands: relative, and its square at least and at most; many small pods change, too.
 _STEADY, _FLOORS = 0.1, (1e-6, 1e-4)
 
@@ -185,7 +185,7 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
     here, mean = usage.counted[..., MEMORY] > 0, quotient(usage.used[..., MEMORY], usage.counted[..., MEMORY])
     most = np.where(here, np.maximum(mean, mean + (state.most - mean) * fade), state.most)
     steady = quotient(np.minimum(state.most, most), most) ** _GROWTH
-    lasting = np.where(frozen & (usage.pods > 0), 1.0, fade)
+    lasting = _lasting(fade, frozen & ~(demand > _MORE * state.demand.mean), usage, elapsed, memory)
     after = state._replace(
         pods=usage.pods,
         starts=_starts(state, usage, elapsed),
@@ -206,6 +206,12 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
         at_us=usage.at_us,
     )
     return _surroundings(after, usage, seen, crowded, hold, ended)
+
+
+def _lasting(fade: Array, frozen: NDArray[np.bool_], usage: Usage, elapsed: Array, memory: float) -> Array:
+    """Return what is left (nodes, slots) of evidence: of what is frozen only the time without any block has gone by."""
+    silent = np.exp(-np.maximum(elapsed - usage.span, 0.0) / memory)[:, None]
+    return np.where(frozen & (usage.pods > 0), silent, fade)
 
 
 def _faded(demand: level.State, begun: NDArray[np.bool_], fade: Array) -> level.State:

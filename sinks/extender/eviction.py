@@ -176,4 +176,4 @@ def _without(
 def _replaced(pod: Pod, requests: Mapping[str, float]) -> float:
     """Return the share of a pod, at most 1, that the requests of another one make room for."""
     shares = (requests.get(resource, 0.0) / amount for resource, amount in pod.nonzero.items() if amount)
-    return min(1.0, *shares)
+    return min([1.0, *shares])

@@ -1,10 +1,10 @@
 """`spazio sql`: DuckDB over the history, one statement or a prompt, while the pipeline runs."""
 
 import contextlib
-import csv
 import io
 import itertools
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import duckdb
 
 from sinks.history import interruption, sandbox, view
-from spazio import INTERRUPTED, plain
+from spazio import INTERRUPTED, count, plain
 from spazio.export import fault, file
 from spazio.terminal import clean
 
@@ -183,18 +183,32 @@ def _run_parquet(statement: str | None, access: _Access) -> int:
 
 def _execute(connection: duckdb.DuckDBPyConnection, text: str, output: _Output, access: _Access) -> bool:
     try:
-        for statement in connection.extract_statements(text):
+        statements = connection.extract_statements(text)
+        for number, statement in enumerate(statements, 1):
             if not access.unrestricted:
                 sandbox.check(statement)
                 sandbox.keep_history(connection, statement)
             with interruption.interruptible(connection):
                 lines = view.retried(partial(_answer, connection, statement, output))
-            sys.stdout.writelines(lines)
+            if not _print(lines):  # DuckDB takes no statement before all rows are read
+                if left := len(statements) - number:
+                    clean.complain(f"nobody reads the rows; {count.of(left, 'statement')} behind were not executed")
+                return not left
     except duckdb.PermissionException as error:
         clean.complain(f"{error}\nStatements only read the history; --unrestricted lets them do anything")
         return False
     except (duckdb.Error, OverflowError) as error:  # an interval may be longer than Python's
         clean.complain(fault.reason(error, access.directory))
+        return False
+    return True
+
+
+def _print(lines: Iterable[str]) -> bool:
+    """Print; False: nobody reads the rest, since who has left has what they want."""
+    try:
+        sys.stdout.writelines(lines)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return False
     return True
 
@@ -214,25 +228,7 @@ def _table(_: duckdb.DuckDBPyConnection, rows: duckdb.DuckDBPyRelation) -> Itera
 def _csv(connection: duckdb.DuckDBPyConnection, rows: duckdb.DuckDBPyRelation) -> Iterable[str]:
     """Return a heading and rows; what is missing is empty, and lists and maps are JSON. Terminals get escapes."""
     shown: Callable[[str], str] = clean.text if sys.stdout.isatty() else str
-    fetched = ([_field(value, shown) for value in row] for row in _fetched(connection, rows))
-    lines: Iterator[Sequence[object]] = itertools.chain([list(map(shown, rows.columns))], fetched)
-    return map(csv.writer(_Written(), lineterminator="\n").writerow, lines)
-
-
-class _Written:
-    """A file whose `write` returns what is written, as then does a CSV writer for each row."""
-
-    def write(self, text: str) -> str:
-        return text
-
-
-def _field(value: object, shown: Callable[[str], str]) -> object:
-    if isinstance(value, str):
-        return shown(value)
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    converted = plain.value(value)
-    return json.dumps(converted) if isinstance(converted, list | dict) else converted
+    return plain.csv_lines(itertools.chain([rows.columns], _fetched(connection, rows)), shown)
 
 
 def _json(connection: duckdb.DuckDBPyConnection, rows: duckdb.DuckDBPyRelation) -> Iterable[str]:

@@ -12,6 +12,7 @@ from schemas.messages.estimate import ClassSum, Model
 
 _MORE = 1.25  # times what others attested: a pod takes more now
 _REMEMBERED = 16  # classes, since jobs may have a name of their own each time
+_PRESENT = 2  # nodes, as in the mix
 _ABSENT_US = 30 * 1_000_000  # without evidence: pods of a class that come then have come back
 
 
@@ -22,7 +23,7 @@ class Remembered(NamedTuple):
         at_us: When enough nodes had it.
         item: What it is.
         returned: Its pods have come back after there was none.
-        present_us: When any node had evidence of it; 0: when enough had.
+        present_us: When two nodes last had evidence of it; 0: when enough had.
     """
 
     at_us: int
@@ -57,7 +58,7 @@ def remember(before: Attested, model: Model, evident: Mapping[str, ClassSum]) ->
         if not several or (item.nodes or 0) >= fair_share.LEAST_VOTERS
     }
     gone = [
-        (name, _still(each, now, present=name in evident))
+        (name, _still(each, now, evident.get(name)))
         for name, each in before.items()
         if name not in newest and now - each.at_us <= REMEMBERED_US and not _exceeds(evident.get(name), each.item)
     ]
@@ -75,9 +76,13 @@ def _renewed(item: ClassSum, now: int, before: Remembered | None) -> Remembered:
     return Remembered(now, item.model_copy(update=most), returned or absent)
 
 
-def _still(each: Remembered, now: int, *, present: bool) -> Remembered:
-    """Return what stays of a class of which too few nodes have evidence; a clock that was ahead makes nothing last."""
-    return each._replace(at_us=min(each.at_us, now), present_us=now if present else min(each.present_us, now))
+def _still(each: Remembered, now: int, item: ClassSum | None) -> Remembered:
+    """Return what stays of a class of which too few nodes have evidence; a clock that was ahead makes nothing last.
+
+    What one node alone says of it is no sign of it: that node may hang, or lie.
+    """
+    is_present = item is not None and (item.nodes or 0) >= _PRESENT
+    return each._replace(at_us=min(each.at_us, now), present_us=now if is_present else min(each.present_us, now))
 
 
 def _exceeds(item: ClassSum | None, earlier: ClassSum) -> bool:

@@ -69,7 +69,7 @@ def add_up(state: classes.State, cost: Cost, believed: Believed, names: Sequence
     soaking = counted * (state.kind > kind.SOAKING)
     starts = mix.faded(state.starts, np.maximum(at_us - state.at_us, 0) / 1e6)
     used = (state.label >= 0) & ((counted > 0) | (starts.started > _FORGOTTEN))
-    running = np.where(counted > 0, _bounded(state.pods * factor, believed.fair), 0.0)
+    running = np.where(counted > 0, state.pods, 0.0) * factor
     assumed = np.where(np.isnan(believed.cost), cost.value, believed.cost)
     likely = mix.weights(starts.started, starts.recent, state.pods, starts.repeats, starts.transitions)
     votes = voting.votes(likely, assumed, believed.mixed, believed.mix)
@@ -123,14 +123,9 @@ def _evidence(state: classes.State, cost: Cost) -> tuple[Array, Array]:
     return counted, classes.slope(state) * counted[..., None]
 
 
-def _bounded(pods: Array, fair: Array) -> Array:
-    """Return pods (nodes, slots), of each node no more than it may have evidence of: the rest make a class unknown."""
-    return np.minimum(pods, np.where(np.isnan(fair), np.inf, np.maximum(fair_share.MOST * fair, 1.0)))
-
-
 def _kept(ranked: list[tuple[float, str, int]], nodes: NDArray[np.intp]) -> list[tuple[float, str, int]]:
     """Return the classes to list, in their order; one node may name many, so those that others know of come first."""
-    return sorted(sorted(ranked, key=lambda each: nodes[each[-1]] == 1)[:MAXIMUM_CLASSES])
+    return sorted(sorted(ranked, key=lambda each: nodes[each[-1]] < 2)[:MAXIMUM_CLASSES])
 
 
 def _some(beyond: Array) -> list[float] | None:

@@ -23,6 +23,34 @@ def test_rows_are_printed_as_csv(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 EVIL = "two\nlines\ta tab\r\x1b[2J \u202e\\x1b"
+LINE_ENDS = ["a\rb", "a\nb", "a\r\nb"]
+
+
+def test_no_text_can_forge_a_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    view.create(tmp_path)
+    listed = ", ".join(f"('{text}')" for text in LINE_ENDS)
+    assert sql.run(tmp_path, f"SELECT t FROM (VALUES {listed}) AS v(t)", form="csv") == 0
+    assert list(csv.reader(io.StringIO(capsys.readouterr().out, newline=""))) == [
+        ["t"],
+        *([text] for text in LINE_ENDS),
+    ]
+
+
+@pytest.mark.slow
+def test_statements_behind_one_whose_rows_nobody_reads_are_no_work_done(tmp_path: Path) -> None:
+    view.create(tmp_path)
+    statements = f"SELECT range FROM range(200000); COPY (SELECT 1) TO '{tmp_path / 'behind.csv'}'; SELECT 2"
+    reading, writing = os.pipe()
+    os.close(reading)
+    line = ["sql", statements, "--unrestricted", "--format", "csv", "--history-dir", str(tmp_path)]
+    try:
+        answer = subprocess.run(
+            [sys.executable, "-m", "spazio", *line], stdout=writing, stderr=subprocess.PIPE, timeout=60, check=False
+        )
+    finally:
+        os.close(writing)
+    assert answer.returncode == 1
+    assert answer.stderr == b"spazio: nobody reads the rows; 2 statements behind were not executed\n"
 
 
 def test_programs_get_texts_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

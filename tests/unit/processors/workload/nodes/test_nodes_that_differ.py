@@ -106,6 +106,23 @@ def test_a_node_whose_services_take_less_than_elsewhere_counts_what_they_take_fo
     assert rooms[134].excess == 0
 
 
+def test_classes_that_have_ended_displace_none_that_run() -> None:
+    cluster, named = Partition(load({}, environ={}), 0), list[Model]()
+    for second in range(40):
+        batch: Stream = []
+        for node in range(20):
+            own = [pod(1000 * node + each, f"own/{node}-{each}", 0.05) for each in range(4)]
+            jobs = [pod(1000 * node + 10 + each, f"job/{node}-{each}", 0.05) for each in range(4)]
+            running = own + jobs if 10 <= second < 18 else own
+            batch += next(
+                seconds(f"n{node}", second, second + 1, running, ages=([600] * 4 + [second - 10] * 4)[: len(running)])
+            )
+        named += [each.message for each in cluster.fold(batch)[0] if isinstance(each.message, Model)]
+    listed = named[-1].classes or {}
+    assert len(listed) == MAXIMUM_CLASSES
+    assert {name.split("/")[0] for name in listed} == {"own"}
+
+
 def test_classes_that_one_node_names_displace_none_that_several_run() -> None:
     cluster, named = Partition(load({}, environ={}), 0), list[Model]()
     alone = [[pod(1000 * node + 10 * kind + each, f"own/{node}-{kind}", 0.01) for kind in range(8) for each in range(5)]
@@ -121,19 +138,24 @@ def test_classes_that_one_node_names_displace_none_that_several_run() -> None:
     assert (listed["shop/web"].nodes or 0) == 3
 
 
-def test_pods_of_which_one_node_has_little_evidence_do_not_make_a_class_unknown() -> None:
-    honest = [[pod(100 * node + each, "shop/web", 0.1) for each in range(3)] for node in range(10)]
-    many = [pod(5000 + each, "shop/web", 0.001, 1e6) for each in range(300)]
-    cluster, assumed = Cluster(), list[float]()
-    for second in range(45):
-        batch: Stream = []
-        for number, pods in enumerate([*honest, many if second >= 30 else []]):
-            batch += next(seconds(f"n{number}", second, second + 1, pods))
-        batch += next(seconds("empty", second, second + 1, []))
-        row = cluster.fold(batch)["empty"]
-        if second >= 30:
-            assumed.append((row.classes or {})["shop/web"].prior or 0.0)
-    assert max(assumed) < 0.2
+@pytest.mark.parametrize("silent_seconds", [0, 7200])
+def test_a_class_that_takes_more_on_a_full_machine_is_not_held_to_what_is_known_of_it(silent_seconds: int) -> None:
+    """Neither where its load grows meanwhile, nor after a time without telemetry: there was room for 3.7 more."""
+    cluster, last = Cluster(), dict[str, Availability]()
+    busy = [[pod(100 * node + each, "shop/web", 0.6) for each in range(4)] for node in range(3)]
+    for second in range(260):
+        grown, full = second >= 160, second >= 75
+        thread = {"cpu_pressure": 0.325} if grown else {"cpu_pressure": 0.125}
+        batch = [pod(950 + each, "jobs/batch", 1.0 - thread["cpu_pressure"]) | thread for each in range(4)]
+        web = [pod(900 + each, "shop/web", 0.3 if grown else 0.1) | {"cpu_pressure": 0.3 * grown} for each in range(4)]
+        messages: Stream = []
+        for number, pods in enumerate([*busy, web + batch if full else web]):
+            at, waiting = second + silent_seconds * grown, 2.4 if number == len(busy) and full else 0.0
+            ages = [at + 600] * 4 + [at - 75] * (len(pods) - 4)
+            messages += next(seconds(f"n{number}", at, at + 1, pods, ages=ages, waiting=waiting))
+        last |= cluster.fold(messages)
+    web_room = (last["n3"].classes or {})["shop/web"]
+    assert (web_room.available, web_room.lower) == (0, 0)
 
 
 def test_a_pod_of_no_class_counts_as_a_service_of_what_the_mean_pod_takes() -> None:

@@ -140,7 +140,7 @@ def test_every_command_for_a_cluster_succeeds(folder: Path) -> None:
     typed = {what: text.replace("NAME", NODE).replace("9470", port) for what, text in scripts().items()}
     environ = kwokctl.environment(folder, **kwokctl.BUILT)
     environ["PATH"] = f"{folder / 'bin'}:{PROGRAMS}:/usr/bin:/bin"
-    printed = dict(zip(typed, shell.typed(typed.values(), folder, environ, seconds=300), strict=True))
+    printed = dict(zip(typed, shell.typed(typed.values(), folder, environ, seconds=600), strict=True))
     assert "STATUS: deployed" in printed[HELM]
     assert "successfully rolled out" in printed[INSTALL]
     history, backup = printed["its node"].split()

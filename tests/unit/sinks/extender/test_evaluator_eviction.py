@@ -82,3 +82,17 @@ async def test_a_resource_that_the_pod_only_limits_is_one_of_the_nodes_and_no_ot
     nodes = replica.selector._evaluator.evaluate(parse(raw), ["a"], START).nodes
     assert [name in nodes.allocatable for name in ("example.com/gpu", "example.com/other")] == [True, False]
     assert await replica.selector.preempt(raw, {"a": ["nobody"]}) == {}, "the node has none"
+
+
+async def test_a_pod_that_requests_nothing_by_its_own_words_can_preempt() -> None:
+    """What an explicit 0 leaves of the victim's requests is the whole pod."""
+    replica = Replica(given(), Clock())
+    requests = {"cpu": 2.0, "memory": GIB}
+    started = START - 60 * SECOND
+    replica.cluster_state.pods.hear(
+        pod("victim", 1, node="a", phase="Running", ready_us=started, workload="own", requests=requests)
+    )
+    replica.cluster_state.report(report("a", START, 0.25, free={"cpu": 0.5, "memory": GIB}))
+    raw = asked("p", workload="own")
+    raw["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "0", "memory": "0"}
+    assert await replica.selector.preempt(raw, {"a": ["victim"]}) == {"a": ["victim"]}

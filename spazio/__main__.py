@@ -7,12 +7,9 @@ the same way: a command that is ended leaves nothing half-written. Services have
 import codecs
 import errno
 import io
-import os
-import select
 import signal
 import sys
 from types import FrameType
-from typing import TextIO
 
 from spazio import INTERRUPTED
 
@@ -51,7 +48,9 @@ def main() -> int:
         if sys.stdout is not None:  # None: it was closed from the start
             sys.stdout.flush()
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would print an error at its end
+        from spazio.terminal import clean
+
+        clean.leave()
         if not isinstance(error, BrokenPipeError):  # `head` has what it wants
             status = status or _cannot_write(error)
     return status
@@ -81,7 +80,9 @@ def _run(arguments: list[str]) -> int:
 
             print(f"spazio {RELEASE}")
             return 0
-        return _run_framework()
+        from spazio import cli
+
+        return cli.main()
     except SettingsError as error:
         from spazio import count
         from spazio.terminal import clean
@@ -91,31 +92,6 @@ def _run(arguments: list[str]) -> int:
         return 2
     except ModuleNotFoundError as error:
         return _lacks(arguments, error)
-
-
-def _run_framework() -> int:
-    """Run a command of the framework, which exits with status 1 where nobody reads standard output any more.
-
-    Where a command prints plain text, that the reader has what it wants is no failure, whether it is noticed when a
-    buffer is full, or at the end only. Tables end with 1.
-    """
-    from spazio import cli
-
-    output, errors = sys.stdout, sys.stderr
-    try:
-        return cli.main()
-    except SystemExit as leaving:
-        sys.stdout, sys.stderr = output, errors  # the framework has put others in their place
-        if isinstance(leaving.__context__, BrokenPipeError) and _is_left(output):
-            return 0
-        raise
-
-
-def _is_left(output: TextIO) -> bool:
-    """Tell whether the output is a pipe that nobody reads: a connection may be broken, too."""
-    poll = select.poll()
-    poll.register(output.fileno(), 0)
-    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def _lacks(arguments: list[str], error: ModuleNotFoundError) -> int:

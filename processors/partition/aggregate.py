@@ -20,9 +20,9 @@ from processors.estimation.variant import Variant
 from processors.model import fair_share, keyed_sum
 from processors.partition import plan
 from processors.reject import federated
-from processors.workload.cluster import totals
+from processors.workload.cluster import attested, totals
 from schemas import codec
-from schemas.messages.estimate import MAXIMUM_CLASSES, ClassSum, Model
+from schemas.messages.estimate import ClassSum, Model
 from schemas.messages.prediction import Subspace
 
 Array = NDArray[np.float64]
@@ -190,9 +190,7 @@ def _classes(live: Sequence[Model]) -> dict[str, ClassSum] | None:
             by_name.setdefault(name, []).append(item)
     sums = {name: _added(items) for name, items in by_name.items()}
     by_pods = sorted(sums, key=lambda name: (-sums[name].pods, name))
-    # One node may name as many classes as it likes; those that others know of come first.
-    kept = set(sorted(by_pods, key=lambda name: (sums[name].nodes or 0) < 2)[:MAXIMUM_CLASSES])
-    return {name: sums[name] for name in by_pods if name in kept} or None
+    return {name: sums[name] for name in attested.listed(by_pods, lambda name: sums[name].nodes or 0)} or None
 
 
 def _added(items: Sequence[ClassSum]) -> ClassSum:

@@ -4,7 +4,6 @@ import contextlib
 import io
 import itertools
 import json
-import os
 import shutil
 import sys
 import tempfile
@@ -192,7 +191,9 @@ def _execute(connection: duckdb.DuckDBPyConnection, text: str, output: _Output, 
                 lines = view.retried(partial(_answer, connection, statement, output))
             if not _print(lines):  # DuckDB takes no statement before all rows are read
                 if left := len(statements) - number:
-                    clean.complain(f"nobody reads the rows; {count.of(left, 'statement')} behind were not executed")
+                    clean.complain(
+                        f"the rows have lost their reader; {count.of(left, 'statement')} behind were not executed"
+                    )
                 return not left
     except duckdb.PermissionException as error:
         clean.complain(f"{error}\nStatements only read the history; --unrestricted lets them do anything")
@@ -204,11 +205,11 @@ def _execute(connection: duckdb.DuckDBPyConnection, text: str, output: _Output, 
 
 
 def _print(lines: Iterable[str]) -> bool:
-    """Print; False: nobody reads the rest, since who has left has what they want."""
+    """Print; False: the reader has left, and has what it wants."""
     try:
         sys.stdout.writelines(lines)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        clean.leave()
         return False
     return True
 

@@ -8,6 +8,7 @@ pass through rich's markup either: give it `Text`, or `markup=False`.
 
 import contextlib
 import errno
+import os
 import sys
 from pathlib import Path
 
@@ -49,6 +50,11 @@ def tell(line: object) -> None:
 def complain(message: object, target: Path | None = None) -> None:
     """Print a message of a command on standard error; for `target` see `reason`."""
     sys.stderr.write(f"spazio: {lines(reason(message, target))}\n")
+
+
+def leave() -> None:
+    """Let what is still to be printed go nowhere, as standard output has no reader; else Python ends with an error."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def reason(message: object, target: Path | None = None) -> str:

@@ -3,16 +3,16 @@
 So a job that comes again need not be learned again. As soon as there is evidence of its new pods, nothing else counts.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from processors.estimation.global_model import EVIDENT_PODS, FADING_US, REMEMBERED_US
 from processors.model import fair_share
-from schemas.messages.estimate import ClassSum, Model
+from schemas.messages.estimate import MAXIMUM_CLASSES, ClassSum, Model
 
 _MORE = 1.25  # times what others attested: a pod takes more now
 _REMEMBERED = 16  # classes, since jobs may have a name of their own each time
-_PRESENT = 2  # nodes, as in the mix
+ATTESTED = 2  # nodes that make a class more than the word of one
 _ABSENT_US = 30 * 1_000_000  # without evidence: pods of a class that come then have come back
 
 
@@ -33,6 +33,21 @@ class Remembered(NamedTuple):
 
 
 Attested = dict[str, Remembered]  # by class, in order of time
+
+
+def listed(by_pods: Iterable[str], nodes: Callable[[str], int]) -> list[str]:
+    """Return which classes fit into a message, in their order.
+
+    One node may name as many classes as it likes, and remembers those whose pods have ended: the ones of which several
+    nodes have evidence come first.
+
+    Args:
+        by_pods: Names of classes, those with most pods first.
+        nodes: Returns of a class how many nodes have evidence of it.
+    """
+    names = list(by_pods)
+    kept = set(sorted(names, key=lambda name: nodes(name) < ATTESTED)[:MAXIMUM_CLASSES])
+    return [name for name in names if name in kept]
 
 
 def evident(sums: Mapping[str, ClassSum], before: Collection[str]) -> dict[str, ClassSum]:
@@ -81,7 +96,7 @@ def _still(each: Remembered, now: int, item: ClassSum | None) -> Remembered:
 
     What one node alone says of it is no sign of it: that node may hang, or lie.
     """
-    is_present = item is not None and (item.nodes or 0) >= _PRESENT
+    is_present = item is not None and (item.nodes or 0) >= ATTESTED
     return each._replace(at_us=min(each.at_us, now), present_us=now if is_present else min(each.present_us, now))
 
 
@@ -107,6 +122,6 @@ def load(stored: Mapping[str, Any]) -> Attested:
         ValueError: It is none.
     """
     return {
-        name: Remembered(int(at_us), ClassSum.model_validate(item), *(bool(came) for came in later[:1]), *later[1:])
+        name: Remembered(int(at_us), ClassSum.model_validate(item), *later)
         for name, (at_us, item, *later) in stored.items()
     }

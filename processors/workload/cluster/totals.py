@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from processors.model import fair_share
 from processors.workload import classes, kind, mix, usage
-from processors.workload.cluster import voting
+from processors.workload.cluster import attested, voting
 from processors.workload.cost import Cost
-from schemas.messages.estimate import MAXIMUM_CLASSES, ClassSum
+from schemas.messages.estimate import ClassSum
 
 Array = NDArray[np.float64]
 
@@ -83,7 +83,7 @@ def add_up(state: classes.State, cost: Cost, believed: Believed, names: Sequence
         fair_share.furthest(part[used], state.label[used], len(names)) for part in (share.above, share.below)
     )
     present = np.flatnonzero((totals[:, 0] > 0) | (totals[:, 4] > 0)).tolist()
-    ranked = sorted((-totals[label, 0], names[label], label) for label in present)
+    ranked = {names[label]: label for _, _, label in sorted((-totals[each, 0], names[each], each) for each in present)}
     by_class = {
         name: ClassSum(
             **dict(zip(_FIELDS, totals[label].tolist(), strict=True)),
@@ -92,7 +92,7 @@ def add_up(state: classes.State, cost: Cost, believed: Believed, names: Sequence
             above=_some(above[label]),
             below=_some(below[label]),
         )
-        for _, name, label in _kept(ranked, nodes)
+        for name, label in ((name, ranked[name]) for name in attested.listed(ranked, lambda name: nodes[ranked[name]]))
     }
     if not by_class:
         return None
@@ -121,11 +121,6 @@ def _evidence(state: classes.State, cost: Cost) -> tuple[Array, Array]:
     """Return of how many pods of each class there is evidence, (nodes, slots), and what they use, (…, resources)."""
     counted = np.maximum(1.0 - cost.prior.max(axis=2), 0.0) * state.pods
     return counted, classes.slope(state) * counted[..., None]
-
-
-def _kept(ranked: list[tuple[float, str, int]], nodes: NDArray[np.intp]) -> list[tuple[float, str, int]]:
-    """Return the classes to list, in their order; one node may name many, so those that others know of come first."""
-    return sorted(sorted(ranked, key=lambda each: nodes[each[-1]] < 2)[:MAXIMUM_CLASSES])
 
 
 def _some(beyond: Array) -> list[float] | None:

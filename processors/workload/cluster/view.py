@@ -97,12 +97,17 @@ class ClusterView:
 
     def coming(self, state: classes.State) -> Next:
         """Return what comes next by the starts of the cluster, not of the partition, once there are any."""
-        mixes = (self._mix,) if self._starting == self._mix else (self._mix, self._starting)
-        likely, *few = (self._likely(state, mixed) for mixed in mixes)
+        likely = by_few = self._likely(state, self._mix)
+        also: list[Array] = []
+        if self._starting != self._mix:
+            by_few = self._likely(state, self._starting)
+            also.append(by_few)
         returned = dict.fromkeys((name for name, each in self._attested.items() if each.returned), 1.0)
         back = self._by_label(returned)[state.label] > 0
-        again = voting.returning(state.starts, state.pods, back & (state.pods == 0), [likely, *few][-1])
-        return Next(likely, tuple(few if again is None else [*few, again]))
+        again = voting.returning(state.starts, state.pods, back & (state.pods == 0), by_few)
+        if again is not None:
+            also.append(again)
+        return Next(likely, tuple(also))
 
     def _likely(self, state: classes.State, mixed: Mapping[str, float]) -> Array:
         expected = self._by_label(mixed)

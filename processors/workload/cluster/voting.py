@@ -19,7 +19,7 @@ from processors.model import fair_share
 from processors.model.fair_share import Share
 from processors.workload import classes, mix, usage
 from processors.workload.capacity.nodes import Cluster
-from processors.workload.cluster.attested import Attested
+from processors.workload.cluster.attested import ATTESTED, Attested
 from schemas.messages.estimate import MAXIMUM_CLASSES, ClassSum, Model
 
 Array = NDArray[np.float64]
@@ -28,7 +28,6 @@ SIZE, CLASS = "size", "class"
 
 _FAR = 4.0  # times the mean cost of a class: the node is reported, as where it is beyond the wide bound below it
 _EVIDENT_SECONDS = 10.0
-_ATTESTED = 2  # nodes
 _VOICES, FEW_VOICES = 10.0, 3.0  # nodes without which the next pod is not known; for a bound
 _MOST_SCALED, _LITTLE = 2.0, 1e-12
 _WHOLE_VOTE = 0.25  # of a node, from which on it counts as a node that votes
@@ -100,7 +99,7 @@ def mix_of(model: Model, least: float = _VOICES) -> dict[str, float]:
     """
     sums = model.classes or {}
     if (model.voting or 0) >= fair_share.LEAST_VOTERS:
-        attested = {name: item.votes for name, item in sums.items() if item.votes and (item.nodes or 0) >= _ATTESTED}
+        attested = {name: item.votes for name, item in sums.items() if item.votes and (item.nodes or 0) >= ATTESTED}
         agreed = sum(attested.values())
         others = _of_others(model)
         everything = agreed + _confirmed(others, 1.0, model.voting or 0)
@@ -144,7 +143,7 @@ def weight_of_mixed(model: Model) -> float:
 def _of_others(model: Model) -> float:
     """Return the votes for classes that no two nodes have evidence of."""
     items = (model.classes or {}).values()
-    agreed = sum(item.votes or 0.0 for item in items if (item.nodes or 0) >= _ATTESTED)
+    agreed = sum(item.votes or 0.0 for item in items if (item.nodes or 0) >= ATTESTED)
     return max(model.voted or 0.0, sum(item.votes or 0.0 for item in items)) - agreed
 
 

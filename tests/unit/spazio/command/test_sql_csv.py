@@ -37,7 +37,7 @@ def test_no_text_can_forge_a_row(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.slow
-def test_statements_behind_one_whose_rows_nobody_reads_are_no_work_done(tmp_path: Path) -> None:
+def test_statements_behind_one_whose_rows_have_lost_their_reader_are_no_work_done(tmp_path: Path) -> None:
     view.create(tmp_path)
     statements = f"SELECT range FROM range(200000); COPY (SELECT 1) TO '{tmp_path / 'behind.csv'}'; SELECT 2"
     reading, writing = os.pipe()
@@ -50,7 +50,7 @@ def test_statements_behind_one_whose_rows_nobody_reads_are_no_work_done(tmp_path
     finally:
         os.close(writing)
     assert answer.returncode == 1
-    assert answer.stderr == b"spazio: nobody reads the rows; 2 statements behind were not executed\n"
+    assert answer.stderr == b"spazio: the rows have lost their reader; 2 statements behind were not executed\n"
 
 
 def test_programs_get_texts_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
